@@ -1,0 +1,32 @@
+# Two commands on a fresh machine: make quickstart, make test. Each does all the set-up it needs.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: quickstart test lint bench clean
+
+quickstart: $(VENV)/quickstart.installed
+	$(BIN)/python -m multimodel.quickstart
+
+test: $(VENV)/dev.installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/quickstart.installed
+	$(BIN)/python benchmarks/train_step.py
+
+clean:
+	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/%.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e ".[$*]"
+	touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found. Set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,34 @@
+"""The contracts of modality nets: what stands between raw arrays and the body."""
+
+import keras
+from keras import ops
+
+
+class InputNet(keras.layers.Layer):
+    """Raw arrays of one modality in, a sequence of vectors of the body's width out.
+
+    Contract:
+        `call(inputs, mask)` -> `(vectors (b, n, d), mask (b, n))`. Masks are boolean, True = real; without one
+        coming in, all inputs are. A net that shortens the sequence shortens the mask with it. What stands under the
+        mask, and the other rows of the batch, never change a real vector.
+    """
+
+
+class OutputNet(keras.layers.Layer):
+    """Vectors of the body in, logits of one target space out.
+
+    Contract:
+        `call(vectors, mask)`: `(b, m, d)` -> logits `(b, m, v)`. `reads` says which vectors: the `"decoded"` targets,
+        or the `"encoded"` inputs, for targets that need no decoder; then m = 1. A net that reads `"decoded"` also
+        gives `embed(targets)`: `(b, m)` integers -> `(b, m, d)`.
+    """
+
+    reads = "decoded"
+
+
+def masked_mean(x, mask=None):
+    """Mean of `x (b, n, d)` over real positions, `(b, 1, d)`; zero where there is none."""
+    if mask is None:
+        return ops.mean(x, axis=1, keepdims=True)
+    real = ops.cast(mask, x.dtype)[..., None]
+    return ops.sum(x * real, axis=1, keepdims=True) / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1)

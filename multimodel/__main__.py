@@ -1,0 +1,5 @@
+"""`python -m multimodel`: the command line."""
+
+from multimodel.cli import main
+
+main()

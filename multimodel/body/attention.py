@@ -1,0 +1,163 @@
+"""Attention of the body: MultiHeadAttention and AttentionBlock."""
+
+import keras
+from keras import ops
+
+from multimodel.body.block import Block, masked
+from multimodel.body.conv import ConvStep
+from multimodel.body.timing import timing_signal
+
+
+@keras.saving.register_keras_serializable("multimodel")
+class MultiHeadAttention(keras.layers.Layer):
+    """Scaled dot-product attention of several heads (arXiv 1706.03762, section 3.2.2), split to suit caches.
+
+    `head = softmax(q k^T / sqrt(dim / num_heads)) v`, heads concatenated and projected. No biases.
+
+    Args:
+        dim: channels in and out, divisible by `num_heads`.
+        num_heads: heads.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `dim`.
+    """
+
+    def __init__(self, dim, num_heads=8, **kwargs):
+        super().__init__(**kwargs)
+        if dim % num_heads:
+            raise ValueError(
+                f"Heads share the channels evenly. Received: dim={dim}, num_heads={num_heads}. "
+                f"Choose a dim divisible by num_heads."
+            )
+        self.supports_masking = True
+        self.dim, self.num_heads = dim, num_heads
+        self.query, self.key, self.value, self.output_projection = (
+            keras.layers.Dense(dim, use_bias=False, dtype=self.dtype_policy, name=name)
+            for name in ("query", "key", "value", "output")
+        )
+
+    def build(self, *shapes, **kwargs):
+        for projection in (self.query, self.key, self.value, self.output_projection):
+            projection.build((None, None, self.dim))
+        self.built = True
+
+    def call(self, target, source, seen=None):
+        """`target (b, m, dim)` looks at `source (b, n, dim)`; `seen` broadcasts to `(b, 1, m, n)`, True = looks at."""
+        return self.attend(target, self.keys(source), self.values(source), seen)
+
+    def keys(self, source):
+        """`(b, n, dim)` -> `(b, heads, n, dim / heads)`."""
+        return self._split(self.key(source))
+
+    def values(self, source):
+        """`(b, n, dim)` -> `(b, heads, n, dim / heads)`."""
+        return self._split(self.value(source))
+
+    def attend(self, target, keys, values, seen=None):
+        """`target (b, m, dim)` over prepared keys and values -> `(b, m, dim)`."""
+        query = self._split(self.query(target) * (self.dim // self.num_heads) ** -0.5)
+        scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
+        if seen is not None:
+            scores = ops.where(seen, scores, -1e9)
+        weights = ops.cast(ops.softmax(scores, axis=-1), values.dtype)
+        heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
+        return self.output_projection(ops.reshape(heads, (-1, ops.shape(target)[1], self.dim)))
+
+    def _split(self, x):
+        x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, self.dim // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def compute_output_shape(self, target_shape, *args, **kwargs):
+        return target_shape
+
+    def get_config(self):
+        return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads}
+
+
+@keras.saving.register_keras_serializable("multimodel")
+class AttentionBlock(Block):
+    """The target, placed in time and convolved, looks at itself and then at the source.
+
+    `q = self_attention(step2(step1(target + timing)))`, `out = target + attention(q, keys(source), values(source))`
+    (arXiv 1706.05137, section 2.2; the residual is that of its first public code). Causal in the target. Where the
+    whole source is masked, nothing is added.
+
+    Args:
+        dim: channels of target and source.
+        num_heads: heads of both attentions.
+
+    Shapes: `x (b, m, dim)`, `context (b, n, dim)`, `mask (b, m)`, `context_mask (b, n)` -> `(b, m, dim)`.
+
+    Raises:
+        ValueError: if there is no `context`.
+    """
+
+    def __init__(self, dim, num_heads=8, **kwargs):
+        super().__init__(**kwargs)
+        self.dim, self.num_heads = dim, num_heads
+        self.steps = [ConvStep(dim, 3, causal=True, dtype=self.dtype_policy, name=f"step{i}") for i in (1, 2)]
+        self.self_attention = MultiHeadAttention(dim, num_heads, dtype=self.dtype_policy, name="self_attention")
+        self.attention = MultiHeadAttention(dim, num_heads, dtype=self.dtype_policy, name="attention")
+
+    def build(self, *shapes, **kwargs):
+        for step in self.steps:
+            step.build((None, None, self.dim))
+        self.self_attention.build()
+        self.attention.build()
+        self.built = True
+
+    def call(self, x, mask=None, context=None, context_mask=None, training=False):
+        if context is None:
+            raise ValueError(
+                "An AttentionBlock looks at a source. Received: context=None. Pass context=(b, n, dim) vectors."
+            )
+        length = ops.shape(x)[1]
+        query = x + timing_signal(length if isinstance(length, int) else ops.arange(length), self.dim, x.dtype)
+        for step in self.steps:
+            query = step(query, mask=mask)
+        places = ops.arange(length)
+        seen = places[:, None] >= places  # (m, m)
+        seen = seen if mask is None else seen & mask[:, None, None, :]  # (b, 1, m, m)
+        query = self.self_attention(query, query, seen)
+        return x + self.attention.attend(query, *self._memory(context, context_mask), _columns(context_mask))
+
+    def _memory(self, context, context_mask):
+        """Keys and values; values are zero under the mask, so that an all-padding source adds nothing."""
+        return self.attention.keys(context), self.attention.values(masked(context, context_mask))
+
+    def start(self, batch_size, max_length, context=None, context_mask=None):
+        shape = (batch_size, self.num_heads, max_length, self.dim // self.num_heads)
+        keys, values = self._memory(context, context_mask)
+        if context_mask is None:
+            context_mask = ops.ones(ops.shape(context)[:2], "bool")
+        return {
+            "position": ops.zeros((), "int32"),
+            "steps": [step.start(batch_size) for step in self.steps],
+            "keys": ops.zeros(shape, self.compute_dtype),
+            "values": ops.zeros(shape, self.compute_dtype),
+            "context_keys": keys,
+            "context_values": values,
+            "context_mask": context_mask,
+        }
+
+    def step(self, x, cache):
+        position, max_length = cache["position"], ops.shape(cache["keys"])[2]
+        query = x + timing_signal(position[None], self.dim, x.dtype)
+        steps = []
+        for step, window in zip(self.steps, cache["steps"], strict=True):
+            query, window = step.step(query, window)
+            steps.append(window)
+        keys = ops.slice_update(cache["keys"], (0, 0, position, 0), self.self_attention.keys(query))
+        values = ops.slice_update(cache["values"], (0, 0, position, 0), self.self_attention.values(query))
+        query = self.self_attention.attend(query, keys, values, ops.arange(max_length) <= position)
+        memory = cache["context_keys"], cache["context_values"], _columns(cache["context_mask"])
+        x = x + self.attention.attend(query, *memory)
+        return x, cache | {"position": position + 1, "steps": steps, "keys": keys, "values": values}
+
+    def get_config(self):
+        return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads}
+
+
+def _columns(mask):
+    """`(b, n)` -> `(b, 1, 1, n)`: the same source positions for every head and target position."""
+    return None if mask is None else mask[:, None, None, :]

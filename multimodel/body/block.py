@@ -1,0 +1,30 @@
+"""What every block of a body has in common."""
+
+import keras
+from keras import ops
+
+
+def masked(x, mask):
+    """Sets the vectors of `x (b, n, d)` to zero where `mask (b, n)` is False; no mask leaves them as they are."""
+    return x if mask is None else ops.where(mask[..., None], x, ops.zeros((), x.dtype))
+
+
+class Block(keras.layers.Layer):
+    """A layer of the body: a sequence of vectors in, a sequence of the same shape out.
+
+    Contract:
+        `call(x, mask, context, context_mask, training)`, with `x (b, n, d)`, `mask (b, n)` boolean and True where
+        real, and the encoder's output `context (b, n', d)` with its mask for blocks that look at it. What stands
+        where the mask is False never changes what comes out where it is True.
+
+        A causal block also decodes position by position: `start(batch_size, max_length, context, context_mask)`
+        gives the cache before the first position, `step(x, cache)` takes `x (b, 1, d)` and the cache to their
+        successors. Both ways give the same numbers at inference.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def compute_output_shape(self, input_shape, *args, **kwargs):
+        return input_shape

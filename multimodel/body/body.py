@@ -1,0 +1,125 @@
+"""The body: encoder, mixer and decoder, shared by all tasks and blind to modality and task."""
+
+import keras
+from keras import ops
+
+from multimodel.body.attention import AttentionBlock
+from multimodel.body.conv import ConvBlock
+from multimodel.body.moe import MoEBlock
+from multimodel.body.timing import timing_signal
+
+
+@keras.saving.register_keras_serializable("multimodel")
+class Body(keras.layers.Layer):
+    """Three lists of blocks (arXiv 1706.05137, section 2.4).
+
+    `encoded = encoder(inputs + timing)`, `decoded = decoder(mixer(shifted targets, encoded), encoded)`.
+
+    Args:
+        dim: width of every vector.
+        encoder: blocks that see the whole input.
+        mixer: causal blocks that bring targets and encoded inputs together.
+        decoder: causal blocks.
+
+    Shapes: `encode`: `(b, n, dim)` -> `(b, n, dim)`; `decode`: shifted targets `(b, m, dim)` -> `(b, m, dim)`.
+    """
+
+    def __init__(self, dim, encoder, mixer, decoder, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.dim = dim
+        self.encoder, self.mixer, self.decoder = list(encoder), list(mixer), list(decoder)
+
+    @classmethod
+    def small(cls, dim, num_experts=4, dropout=0.1, **kwargs):
+        """A body for laptops: 3 + 1 + 2 ConvBlocks where the paper has 6 + 2 + 4, and few experts."""
+        return cls.stacked(dim, (3, 1, 2), num_experts, 2, dropout, **kwargs)
+
+    @classmethod
+    def paper(cls, dim=1024, num_experts=240, dropout=0.4, **kwargs):
+        """The published sizes: 6 + 2 + 4 ConvBlocks, 1024 wide, 240 experts of which each position takes 4."""
+        return cls.stacked(dim, (6, 2, 4), num_experts, min(4, num_experts), dropout, **kwargs)
+
+    @classmethod
+    def stacked(cls, dim, depths, num_experts, top_k, dropout, **kwargs):
+        """The paper's arrangement at any depth: experts in the middle of encoder and of decoder.
+
+        Args:
+            dim: width.
+            depths: ConvBlocks in encoder, mixer and decoder.
+            num_experts: experts of each MoEBlock.
+            top_k: experts per position.
+            dropout: rate at the end of each ConvBlock.
+        """
+        encoder, mixer, decoder = depths
+        moe = [MoEBlock(dim, num_experts, top_k, name=f"{part}_experts") for part in ("encoder", "decoder")]
+        conv = [ConvBlock(dim, dropout=dropout, name=f"encoder_conv{i}") for i in range(encoder)]
+        pairs = [
+            [ConvBlock(dim, True, dropout, name=f"decoder_conv{i}"), AttentionBlock(dim, name=f"decoder_attention{i}")]
+            for i in range(decoder)
+        ]
+        middle = decoder // 2
+        return cls(
+            dim,
+            encoder=[*conv[: encoder // 2], moe[0], *conv[encoder // 2 :]],
+            mixer=[
+                AttentionBlock(dim, name="mixer_attention"),
+                *(ConvBlock(dim, True, dropout, name=f"mixer_conv{i}") for i in range(mixer)),
+            ],
+            decoder=[*sum(pairs[:middle], []), moe[1], *sum(pairs[middle:], [])],
+            **kwargs,
+        )
+
+    def build(self, *shapes, **kwargs):
+        for block in [*self.encoder, *self.mixer, *self.decoder]:
+            if not block.built:
+                block.build((None, None, self.dim))
+        self.built = True
+
+    def call(self, inputs, shifted, mask=None, shifted_mask=None, training=False):
+        """Inputs `(b, n, dim)` and shifted targets `(b, m, dim)` -> decoded `(b, m, dim)`."""
+        encoded = self.encode(inputs, mask, training)
+        return self.decode(shifted, shifted_mask, encoded, mask, training)
+
+    def encode(self, x, mask=None, training=False):
+        """`(b, n, dim)` -> `(b, n, dim)`."""
+        length = ops.shape(x)[1]
+        x = x + timing_signal(length if isinstance(length, int) else ops.arange(length), self.dim, x.dtype)
+        for block in self.encoder:
+            x = block(x, mask=mask, training=training)
+        return x
+
+    def decode(self, shifted, mask, encoded, encoded_mask, training=False):
+        """Shifted targets `(b, m, dim)` and the encoder's output -> `(b, m, dim)`."""
+        for block in [*self.mixer, *self.decoder]:
+            shifted = block(shifted, mask=mask, context=encoded, context_mask=encoded_mask, training=training)
+        return shifted
+
+    def start(self, encoded, encoded_mask, max_length):
+        """The cache before the first position, for up to `max_length` steps."""
+        batch_size = ops.shape(encoded)[0]
+        return [b.start(batch_size, max_length, encoded, encoded_mask) for b in [*self.mixer, *self.decoder]]
+
+    def step(self, x, cache):
+        """One position of mixer and decoder: `x (b, 1, dim)` and the cache to their successors."""
+        caches = []
+        for block, block_cache in zip([*self.mixer, *self.decoder], cache, strict=True):
+            x, block_cache = block.step(x, block_cache)
+            caches.append(block_cache)
+        return x, caches
+
+    def compute_output_shape(self, input_shape, shifted_shape, *args, **kwargs):
+        return shifted_shape
+
+    def get_config(self):
+        blocks = {
+            part: [keras.saving.serialize_keras_object(block) for block in getattr(self, part)]
+            for part in ("encoder", "mixer", "decoder")
+        }
+        return super().get_config() | {"dim": self.dim} | blocks
+
+    @classmethod
+    def from_config(cls, config):
+        for part in ("encoder", "mixer", "decoder"):
+            config[part] = [keras.saving.deserialize_keras_object(block) for block in config[part]]
+        return cls(**config)

@@ -1,0 +1,156 @@
+"""The commands. No logic: each reads its options and calls one function."""
+
+import inspect
+import json
+import os
+import pathlib
+import sys
+import traceback
+from typing import Annotated, Optional
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported: its notes are not the user's
+
+import typer
+from typer.exceptions import TyperException
+
+from multimodel.errors import UserError
+
+app = typer.Typer(
+    help="Train, score and use multi-task models over text, images and audio.",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+FOUND_SOMETHING = 3  # exit code of a command that did its work and has something to report
+
+Tasks = Annotated[Optional[str], typer.Option(metavar="A,B", help="Only these tasks.")]
+RunFolder = Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+
+
+@app.command(epilog="Example: multimodel recipes")
+def recipes():
+    """List the shipped recipes: tasks, data, expected time and scores."""
+    from multimodel.training.shipped import describe_recipes
+
+    typer.echo(describe_recipes())
+
+
+@app.command(epilog="Example: multimodel train quickstart --out runs/mine --steps 100")
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped name, or a .py file with recipe().")],
+    out: Annotated[Optional[pathlib.Path], typer.Option(help="The run's folder; runs/NAME if not given.")] = None,
+    steps: Annotated[Optional[int], typer.Option(help="Optimizer steps.")] = None,
+    batch_size: Annotated[Optional[int], typer.Option(help="Examples of a step, all tasks together.")] = None,
+    seed: Annotated[Optional[int], typer.Option(help="Of weights, dropout and batches.")] = None,
+    tasks: Tasks = None,
+    precision: Annotated[str, typer.Option(help="float32 or mixed_bfloat16.")] = "float32",
+    log_every: Annotated[int, typer.Option(help="Steps from one logged line to the next.")] = 50,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace the run that is in the folder.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the model and full errors.")] = False,
+):
+    """Train a recipe, score it on held-out data, and write a run's folder."""
+    from multimodel.training.shipped import load_recipe
+    from multimodel.training.train import train as train_recipe
+
+    train_recipe(
+        load_recipe(recipe),
+        out,
+        tasks=_names(tasks),
+        fresh=fresh,
+        log_every=log_every,
+        precision=precision,
+        verbose=verbose,
+        steps=steps,
+        batch_size=batch_size,
+        seed=seed,
+    )
+
+
+@app.command(epilog="Example: multimodel evaluate runs/quickstart --tasks speech --limit 100")
+def evaluate(
+    run: RunFolder,
+    tasks: Tasks = None,
+    split: Annotated[str, typer.Option(help="Split of the data to score on.")] = "test",
+    limit: Annotated[Optional[int], typer.Option(min=1, help="Examples of each task at most.")] = None,
+    recipe: Annotated[Optional[str], typer.Option(help="The run's recipe, where run.json does not lead to it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the tasks object of metrics.json.")] = False,
+):
+    """Score a run on held-out data, from generated output."""
+    from multimodel.training.console import Reporter
+    from multimodel.training.shipped import evaluate_run
+
+    reporter = Reporter(quiet=as_json)
+    scores = evaluate_run(run, recipe, _names(tasks), split, limit, reporter.evaluating)
+    if as_json:
+        typer.echo(json.dumps(scores, indent=1))
+    else:
+        reporter.scores(scores)
+
+
+@app.command(epilog="Example: multimodel predict runs/quickstart captions scene.png another.png")
+def predict(
+    run: RunFolder,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="One of the run's tasks.")],
+    inputs: Annotated[
+        Optional[list[str]],
+        typer.Argument(metavar="[INPUT ...]", help="Text, or paths of images or clips; from stdin, one a line, if none."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line: input, output, score.")] = False,
+):
+    """Answer raw inputs: prints one output a line."""
+    from multimodel.export.bundle import load
+
+    bundle = load(run)
+    values = inputs or [line.rstrip("\r\n") for line in sys.stdin]
+    failed = False
+    for value, prediction in zip(values, bundle.try_predict(task, values), strict=True):
+        if prediction.error:
+            failed = True
+            typer.echo(f"Error: {value[:200]}: {prediction.error}", err=True)
+        if as_json:
+            error = {"error": prediction.error} if prediction.error else {}
+            record = {"input": value, "output": prediction.output, "score": prediction.score} | error
+            typer.echo(json.dumps(record, ensure_ascii=False))
+        elif not prediction.error:
+            typer.echo(prediction.output)
+    if failed:
+        raise typer.Exit(FOUND_SOMETHING)
+
+
+def main(recipe=None):
+    """Runs the command line.
+
+    Args:
+        recipe: a function without arguments that returns a Recipe. Its file takes the flags of `multimodel train`.
+            None for the `multimodel` command itself.
+    """
+    arguments = sys.argv[1:]
+    if recipe is not None:
+        arguments = ["train", inspect.getsourcefile(recipe), *arguments]
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments):
+    """Runs one command and returns its exit code: 2 for a user's mistake, in one line; 1 for an internal failure."""
+    try:
+        return app(arguments, standalone_mode=False, prog_name="multimodel") or 0
+    except TyperException as error:
+        _complain(error.format_message())
+    except UserError as error:
+        if "--verbose" in arguments:
+            traceback.print_exc()
+        _complain(str(error))
+    except KeyboardInterrupt:
+        _complain("stopped")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at exit
+        return 1
+    return 2
+
+
+def _complain(message):
+    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+
+
+def _names(tasks):
+    return None if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]

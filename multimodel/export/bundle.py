@@ -1,0 +1,163 @@
+"""Bundle: a trained model with all that it takes to use it on raw inputs."""
+
+import dataclasses
+import json
+import pathlib
+
+import keras
+import numpy as np
+
+from multimodel.errors import UserError, unknown
+from multimodel.generation.greedy import GreedyGenerator
+from multimodel.tasks import features
+from multimodel.tasks.vocabulary import Vocabulary
+
+CHUNK = 64  # rows of one compiled call
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What came of one input: an output and its log-probability in nats, or the error that kept it from being read."""
+
+    output: str | None
+    score: float | None
+    error: str | None = None
+
+
+class Bundle:
+    """A model and the features of its tasks: raw inputs in, text and label names out.
+
+    Attributes:
+        tasks: `{name: Signature}`.
+        model: the MultiModel.
+        inputs, targets: `{name: feature}`.
+    """
+
+    def __init__(self, model, inputs, targets):
+        self.model, self.inputs, self.targets = model, inputs, targets
+        self.tasks = dict(model.signatures)
+        self._generators: dict[str, GreedyGenerator] = {}
+
+    def predict(self, task, inputs):
+        """Outputs for raw inputs: paths, bytes, PIL images, arrays or str, as the task reads.
+
+        Args:
+            task: name of a task.
+            inputs: a list.
+
+        Returns:
+            A list of str: text, or names of labels.
+
+        Raises:
+            UserError: if there is no such task, or an input cannot be read; the message names it.
+        """
+        predictions = self.try_predict(task, inputs)
+        for value, prediction in zip(inputs, predictions, strict=True):
+            if prediction.error:
+                raise UserError(f"{_shown(value)}: {prediction.error}")
+        return [prediction.output for prediction in predictions]
+
+    def try_predict(self, task, inputs):
+        """A Prediction for each raw input; one that cannot be read does not keep the others from being answered."""
+        if task not in self.tasks:
+            raise unknown("task", task, self.tasks)
+        if isinstance(inputs, str | bytes | pathlib.PurePath):
+            raise UserError(f"Inputs are a list. Received: inputs={_shown(inputs)}. Put it into one: [input].")
+        results: list[Prediction | None] = [None] * len(inputs)
+        values, rows = [], []
+        for row, value in enumerate(inputs):
+            try:
+                values.append(self.inputs[task].read(value))
+                rows.append(row)
+            except features.UnreadableInput as error:
+                results[row] = Prediction(None, None, str(error))
+        if values:
+            ids, scores = self._generate_values(task, values)
+            for row, output, score in zip(rows, self.decode(task, ids), scores, strict=True):
+                results[row] = Prediction(output, float(score))
+        return results
+
+    def generate(self, task, inputs, lengths):
+        """Ids `(b, m)` and scores `(b,)` for encoded inputs `(b, ...)` and their lengths `(b,)` or None."""
+        if task not in self._generators:
+            self._generators[task] = GreedyGenerator(self.model, task)
+        ids, scores = [], []
+        for start in range(0, len(inputs), CHUNK):
+            part = slice(start, start + CHUNK)
+            batch = {"inputs": inputs[part]}
+            if lengths is not None:
+                batch["inputs_mask"] = np.arange(inputs.shape[1]) < lengths[part, None]
+            size = len(batch["inputs"])
+            if start:  # a last chunk of its own size would be compiled on its own
+                batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
+            outputs = self._generators[task].predict_on_batch(batch)
+            ids.append(outputs["ids"][:size])
+            scores.append(outputs["score"][:size])
+        return np.concatenate(ids), np.concatenate(scores)
+
+    def decode(self, task, ids):
+        """Ids `(b, m)` -> list of str."""
+        return self.targets[task].decode(ids)
+
+    def _generate_values(self, task, values):
+        inputs, lengths = self.inputs[task].encode(values)
+        return self.generate(task, np.asarray(inputs), None if lengths is None else np.asarray(lengths))
+
+    def save(self, folder):
+        """Writes weights, architecture and vocabularies into a new folder."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True)
+        architecture = keras.saving.serialize_keras_object(self.model)
+        architecture.pop("compile_config", None)
+        tasks = {
+            name: {"inputs": features.to_json(self.inputs[name]), "targets": features.to_json(self.targets[name])}
+            for name in self.tasks
+        }
+        (folder / "architecture.json").write_text(json.dumps(architecture, indent=1))
+        (folder / "tasks.json").write_text(json.dumps(tasks, indent=1, ensure_ascii=False))
+        for vocabulary in vocabularies_of([*self.inputs.values(), *self.targets.values()]):
+            (folder / f"{vocabulary.name}.vocabulary").write_bytes(vocabulary.save())
+        self.model.save_weights(folder / "model.weights.h5")
+
+    @classmethod
+    def load(cls, folder):
+        """Reads what `save` wrote. Runs no code from the folder and reads no pickle."""
+        folder = pathlib.Path(folder)
+        architecture = json.loads((folder / "architecture.json").read_text())
+        model = keras.saving.deserialize_keras_object(architecture, safe_mode=True)
+        model.build()
+        model.load_weights(folder / "model.weights.h5")
+        vocabularies = {}
+        for file in folder.glob("*.vocabulary"):
+            vocabularies[file.stem] = Vocabulary(0, file.stem)
+            vocabularies[file.stem].load(file.read_bytes())
+        tasks = json.loads((folder / "tasks.json").read_text())
+        inputs, targets = (
+            {name: features.from_json(task[role], vocabularies) for name, task in tasks.items()}
+            for role in ("inputs", "targets")
+        )
+        return cls(model, inputs, targets)
+
+
+def load(path):
+    """The trained model of a run's folder, as a Bundle.
+
+    Raises:
+        UserError: if there is none.
+    """
+    folder = pathlib.Path(path) / "model"
+    if not (folder / "model.weights.h5").is_file():
+        raise UserError(
+            f"A run's folder holds a trained model. Received: {str(path)!r}, without model/. "
+            f"Train one: multimodel train quickstart --out {path}"
+        )
+    return Bundle.load(folder)
+
+
+def vocabularies_of(feature_list):
+    """The distinct vocabularies of some features, in order."""
+    return list({id(f.vocabulary): f.vocabulary for f in feature_list if f.modality == "text"}.values())
+
+
+def _shown(value):
+    return repr(value) if len(repr(value)) < 100 else type(value).__name__

@@ -1,0 +1,259 @@
+"""Features: one field of a raw example, from a file or value to arrays and back.
+
+A feature works in two steps. `read` turns what a user has (a path, bytes, a value) into the canonical value by robust
+libraries. `encode` turns canonical values into arrays by TensorFlow ops, one function for every use, so that training
+and prediction cannot differ.
+"""
+
+import dataclasses
+import io
+import pathlib
+from typing import Any, ClassVar
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import soundfile
+import soxr
+import tensorflow as tf
+
+from multimodel.errors import UserError
+from multimodel.tasks.vocabulary import Vocabulary
+
+
+class UnreadableInput(UserError):
+    """An input that a feature cannot read; the message is one line that says what it is and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A string as subword ids, the end id last; longer text is cut.
+
+    Args:
+        field: key of the raw example.
+        vocabulary: shared by all features that should share their nets.
+        max_length: ids at most, the end included.
+    """
+
+    field: str
+    vocabulary: Vocabulary
+    max_length: int
+
+    modality: ClassVar = "text"
+    dtype: ClassVar = "int32"
+
+    @property
+    def net(self):
+        return self.vocabulary.name
+
+    @property
+    def shape(self):
+        return (self.max_length,)
+
+    @property
+    def num_classes(self):
+        return self.vocabulary.size
+
+    def read(self, value):
+        """A str, or UTF-8 bytes -> str."""
+        if isinstance(value, bytes):
+            try:
+                return value.decode()
+            except UnicodeDecodeError as error:
+                raise UnreadableInput(f"text must be UTF-8 ({error.reason} at byte {error.start})") from None
+        if not isinstance(value, str):
+            raise UnreadableInput(f"text must be a str. Received: {type(value).__name__}")
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise UnreadableInput("text must be Unicode without lone surrogates")
+        return value
+
+    def encode(self, values):
+        """Strings `(b,)` -> ids `(b, max_length)` and their lengths before cutting `(b,)`."""
+        ids = self.vocabulary.encode(values)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        cut = tf.minimum(lengths, self.max_length)
+        ids = ids.to_tensor(shape=(None, self.max_length))
+        last = tf.range(self.max_length) == cut[:, None] - 1
+        return tf.where(last, 1, ids), lengths
+
+    def decode(self, ids):
+        """Ids `(b, m)` -> list of str."""
+        return [text.decode("utf-8", "replace") for text in self.vocabulary.decode(ids).numpy()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """A picture, scaled to one size.
+
+    Args:
+        field: key of the raw example.
+        height, width: in pixels.
+    """
+
+    field: str
+    height: int
+    width: int
+
+    modality: ClassVar = "image"
+    dtype: ClassVar = "uint8"
+    net: ClassVar = "image"
+
+    @property
+    def shape(self):
+        return (self.height, self.width, 3)
+
+    def read(self, value):
+        """A path, encoded bytes, a PIL image or a uint8 array `(h, w)`, `(h, w, 3)` -> RGB uint8 `(h, w, 3)`."""
+        if isinstance(value, np.ndarray):
+            if value.dtype != np.uint8 or value.ndim not in (2, 3) or value.shape[2:] not in ((), (3,)) or not value.size:
+                raise UnreadableInput(
+                    f"an image array must be uint8 (h, w) or (h, w, 3). Received: {value.dtype} {value.shape}"
+                )
+            return value if value.ndim == 3 else np.repeat(value[..., None], 3, axis=2)
+        if not isinstance(value, PIL.Image.Image):
+            value = _read_file(value, "image", lambda file: PIL.Image.open(file))
+        try:
+            return np.asarray(PIL.ImageOps.exif_transpose(value).convert("RGB"))
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UnreadableInput(f"not a whole image ({_one_line(error)})") from None
+
+    def encode(self, values):
+        """List of RGB uint8 `(h, w, 3)` -> uint8 `(b, height, width, 3)`, and None since no length varies."""
+        return np.stack([self._encode_one(value) for value in values]), None
+
+    def _encode_one(self, value):
+        if tuple(value.shape[:2]) == (self.height, self.width):
+            return value
+        scaled = tf.image.resize(value, (self.height, self.width), antialias=True)
+        return tf.cast(tf.clip_by_value(tf.round(scaled), 0, 255), tf.uint8).numpy()
+
+
+@dataclasses.dataclass(frozen=True)
+class Audio:
+    """A clip, mixed down to one channel, resampled to one rate; a longer clip is cut, a shorter one padded.
+
+    Args:
+        field: key of the raw example; a value that is an array counts as sampled at `sample_rate`.
+        sample_rate: samples per second.
+        max_seconds: longest clip.
+    """
+
+    field: str
+    sample_rate: int
+    max_seconds: float
+
+    modality: ClassVar = "audio"
+    dtype: ClassVar = "float32"
+    net: ClassVar = "audio"
+
+    @property
+    def shape(self):
+        return (round(self.sample_rate * self.max_seconds),)
+
+    def read(self, value):
+        """A path, encoded bytes, or an array of samples (float from -1 to 1, or int16) -> float32 `(samples,)`."""
+        if isinstance(value, np.ndarray):
+            if value.ndim != 1 or value.dtype not in (np.int16, np.float32, np.float64):
+                raise UnreadableInput(
+                    f"an audio array must be int16 or float (samples,). Received: {value.dtype} {value.shape}"
+                )
+            samples = value / np.float32(32768) if value.dtype == np.int16 else value.astype("float32")
+        else:
+            samples, rate = _read_file(value, "audio", lambda file: soundfile.read(file, dtype="float32", always_2d=True))
+            samples = samples.mean(axis=1)  # channels first, then the rate: filters are per channel
+            if rate != self.sample_rate:
+                samples = soxr.resample(samples, rate, self.sample_rate)
+        if not samples.size:
+            raise UnreadableInput("audio must have at least one sample. Received: 0 samples")
+        if not np.isfinite(samples).all():
+            raise UnreadableInput("audio must be finite. Received: NaN or infinite samples")
+        return samples
+
+    def encode(self, values):
+        """List of float32 `(samples,)` -> float32 `(b, max samples)` and their lengths before cutting `(b,)`."""
+        longest = self.shape[0]
+        rows = np.zeros((len(values), longest), "float32")
+        for row, value in zip(rows, values, strict=True):
+            row[: len(value)] = value[:longest]
+        return rows, np.array([len(value) for value in values], "int32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """One of a fixed set of names.
+
+    Args:
+        field: key of the raw example.
+        names: of the classes.
+    """
+
+    field: str
+    names: tuple[str, ...]
+
+    modality: ClassVar = "label"
+    max_length: ClassVar = 1
+
+    @property
+    def num_classes(self):
+        return len(self.names)
+
+    def read(self, value):
+        """A class name -> itself.
+
+        Raises:
+            UnreadableInput: if it is none of `names`.
+        """
+        if value not in self.names:
+            raise UnreadableInput(f"a label must be one of {', '.join(self.names)}. Received: {value!r}")
+        return value
+
+    def encode(self, values):
+        """List of names -> int32 `(b, 1)`, and None since no length varies."""
+        return tf.constant([[self.names.index(value)] for value in values], tf.int32), None
+
+    def decode(self, ids):
+        """Class numbers `(b, 1)` -> list of names."""
+        return [self.names[number] for number in np.asarray(ids)[:, 0]]
+
+
+KINDS: dict[str, Any] = {kind.modality: kind for kind in (Text, Image, Audio, Label)}
+
+
+def to_json(feature):
+    """A dict of JSON values; a vocabulary is named, not contained."""
+    values = {name: getattr(feature, name) for name in (f.name for f in dataclasses.fields(feature))}
+    if feature.modality == "text":
+        values["vocabulary"] = feature.vocabulary.name
+    return {"modality": feature.modality} | values
+
+
+def from_json(values, vocabularies):
+    """The feature that `to_json` described; `vocabularies` is `{name: Vocabulary}`."""
+    values = dict(values)
+    kind = KINDS[values.pop("modality")]
+    if "vocabulary" in values:
+        values["vocabulary"] = vocabularies[values["vocabulary"]]
+    if "names" in values:
+        values["names"] = tuple(values["names"])
+    return kind(**values)
+
+
+def _read_file(value, kind, decode):
+    """Decodes a path or bytes; every failure becomes one line that says what is wrong with it."""
+    if not isinstance(value, bytes | str | pathlib.PurePath):
+        raise UnreadableInput(f"{kind} must be a path, bytes or an array. Received: {type(value).__name__}")
+    try:
+        content = value if isinstance(value, bytes) else pathlib.Path(value).read_bytes()
+    except (OSError, ValueError) as error:
+        raise UnreadableInput(getattr(error, "strerror", None) or _one_line(error)) from None
+    if not content:
+        raise UnreadableInput(f"empty {kind} file")
+    try:
+        return decode(io.BytesIO(content))
+    except Exception as error:
+        # Pillow and libsndfile raise many types on broken files, struct.error and their own among them.
+        raise UnreadableInput(f"not a readable {kind} file ({_one_line(error)})") from None
+
+
+def _one_line(error):
+    return " ".join(str(error).split()) or type(error).__name__

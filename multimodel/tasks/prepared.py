@@ -1,0 +1,152 @@
+"""Datasets that are built once into the user's cache folder and read from there ever after."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from multimodel.errors import UserError
+
+
+def cache_folder():
+    """`MULTIMODEL_CACHE`, or the place that the system has for caches."""
+    if "MULTIMODEL_CACHE" in os.environ:
+        return pathlib.Path(os.environ["MULTIMODEL_CACHE"])
+    if sys.platform == "darwin":
+        return pathlib.Path.home() / "Library" / "Caches" / "multimodel"
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "multimodel"
+
+
+@contextlib.contextmanager
+def require_extra(extra):
+    """Turns the failed import of a package into the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"This data needs packages of the extra {extra!r}. Received: no package {error.name!r}. "
+            f"Install them: pip install 'multimodel[{extra}]'"
+        ) from None
+
+
+class PreparedSource:
+    """A Source that is built once, whole or not at all, and checked before each use.
+
+    Args:
+        name: of the dataset, and of its folder in the cache.
+        version: part of the folder's name; a change of what `build` gives is a new version.
+        splits: names of the splits.
+        build: a function of `progress(done, total)` that returns `{split: {field: column}}`; a column is an array, a
+            list of str, or a list of arrays `(length,)` of one dtype.
+    """
+
+    def __init__(self, name, version, splits, build):
+        self.name, self.version, self.splits, self._build = name, version, tuple(splits), build
+
+    @property
+    def folder(self):
+        return cache_folder() / f"{self.name}-{self.version}"
+
+    def examples(self, split):
+        self.prepare()
+        columns = _load_columns(self.folder / f"{split}.npz")
+        rows = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def prepare(self):
+        """Builds the dataset unless a whole one is there. A damaged one is built again."""
+        if self._whole():
+            return
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            draft = pathlib.Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.folder.parent))
+        except OSError as error:
+            raise UserError(
+                f"Data is built into a folder that can be written. Received: {self.folder.parent} ({error.strerror}). "
+                f"Set MULTIMODEL_CACHE to another one."
+            ) from None
+        try:
+            with _progress(self.name) as progress:
+                splits = self._build(progress)
+            for split, columns in splits.items():
+                np.savez(draft / f"{split}.npz", **_flat_columns(columns))
+            sums = {file.name: _checksum(file) for file in sorted(draft.glob("*.npz"))}
+            (draft / "manifest.json").write_text(json.dumps({"files": sums}, indent=1))
+            self._publish(draft)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _publish(self, draft):
+        """Moves the draft into place; where another process was faster, its equal work stays."""
+        draft.chmod(0o755)
+        try:
+            draft.replace(self.folder)
+        except OSError:
+            if self._whole():
+                return
+            shutil.rmtree(self.folder)
+            draft.replace(self.folder)
+        self._checked = True
+
+    def _whole(self):
+        if getattr(self, "_checked", False) and self.folder.is_dir():
+            return True
+        try:
+            sums = json.loads((self.folder / "manifest.json").read_text())["files"]
+            self._checked = all(_checksum(self.folder / name) == value for name, value in sums.items())
+        except (OSError, ValueError, KeyError):
+            return False
+        return self._checked
+
+
+@contextlib.contextmanager
+def _progress(name):
+    """Gives `progress(done, total)`, drawn as a bar on a terminal and as one line elsewhere."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        if not console.is_terminal:
+            console.print(f"Building {name} into the cache", highlight=False)
+        task = bar.add_task(f"Building {name}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _flat_columns(columns):
+    """Lists of strings and of arrays become one flat array and the ends of its pieces."""
+    flat = {}
+    for field, column in columns.items():
+        if isinstance(column, np.ndarray):
+            flat[field] = column
+            continue
+        text = isinstance(column[0], str)
+        pieces = [np.frombuffer(piece.encode(), np.uint8) if text else piece for piece in column]
+        flat[f"{field}:{'text' if text else 'ragged'}"] = np.concatenate(pieces)
+        flat[f"{field}:ends"] = np.cumsum([len(piece) for piece in pieces])
+    return flat
+
+
+def _load_columns(file):
+    with np.load(file, allow_pickle=False) as arrays:
+        flat = {name: arrays[name] for name in arrays.files}
+    columns = {}
+    for name, array in flat.items():
+        field, _, kind = name.partition(":")
+        if not kind:
+            columns[field] = array
+        elif kind in ("text", "ragged"):
+            pieces = np.split(array, flat[f"{field}:ends"][:-1])
+            columns[field] = [piece.tobytes().decode() for piece in pieces] if kind == "text" else pieces
+    return columns
+
+
+def _checksum(file):
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

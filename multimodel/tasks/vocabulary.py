@@ -1,0 +1,109 @@
+"""Vocabulary: text to subword ids and back, for any string."""
+
+import io
+
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text
+
+from multimodel.errors import UserError
+
+PADDING, END = 0, 1
+
+# SentencePiece writes a space as U+2581 and reads every U+2581 back as a space. A real U+2581 is written as an escape,
+# and so is the escape character itself; each is followed by a letter, so that both replacements can be undone in turn.
+_ESCAPES = (("\ue000", "\ue000e"), ("\u2581", "\ue000s"))
+
+
+class Vocabulary:
+    """Subwords learned from text, with bytes to fall back on, so that every Unicode string survives a round trip.
+
+    It is empty until `train` (training does this for a recipe's vocabularies) or `load` fills it.
+
+    Args:
+        size: subwords at most, the 256 bytes, padding (id 0) and end (id 1) included.
+        name: tells the vocabularies of a recipe apart; nets are shared per vocabulary.
+    """
+
+    def __init__(self, size, name="text"):
+        self.size, self.name = size, name
+        self._model = b""
+        self._tokenizer = None
+
+    @property
+    def trained(self):
+        return bool(self._model)
+
+    def train(self, texts):
+        """Learns byte-pair subwords from an iterable of strings.
+
+        Raises:
+            ValueError: if `size` leaves no room for subwords.
+        """
+        if self.size <= 300:
+            raise UserError(
+                f"A vocabulary holds 256 bytes and some subwords. Received: size={self.size}. Choose a size above 300."
+            )
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(_escape(text) for text in texts),
+            model_writer=model,
+            vocab_size=self.size,
+            model_type="bpe",
+            byte_fallback=True,
+            character_coverage=0.9999,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            add_dummy_prefix=False,
+            split_by_unicode_script=False,
+            max_sentence_length=1 << 20,
+            pad_id=PADDING,
+            eos_id=END,
+            unk_id=2,
+            bos_id=-1,
+            hard_vocab_limit=False,
+            num_threads=1,
+            minloglevel=2,
+        )
+        self.load(model.getvalue())
+
+    def load(self, model):
+        """Takes over a trained model: the bytes that `save` gave."""
+        self._model = model
+        self._tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
+
+    def save(self):
+        """The trained model as bytes."""
+        self._require_trained()
+        return self._model
+
+    def encode(self, texts):
+        """Strings `(b,)` -> ragged ids `(b, None)`, each row ending with id 1."""
+        self._require_trained()
+        texts = tf.convert_to_tensor(texts)
+        for character, escape in _ESCAPES:
+            texts = tf.strings.regex_replace(texts, character, escape)
+        return self._tokenizer.tokenize(texts)
+
+    def decode(self, ids):
+        """Ids `(b, m)` -> string tensor `(b,)`; id 1 ends a row, and bytes that are no UTF-8 become U+FFFD."""
+        self._require_trained()
+        ids = tf.convert_to_tensor(ids)
+        before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0
+        texts = self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end & (ids != PADDING)))
+        for character, escape in reversed(_ESCAPES):
+            texts = tf.strings.regex_replace(texts, escape, character)
+        return texts
+
+    def _require_trained(self):
+        if not self.trained:
+            raise UserError(
+                f"A vocabulary must be trained before it is used. Received: an empty vocabulary {self.name!r}. "
+                f"Call train(texts) or load(model)."
+            )
+
+
+def _escape(text):
+    for character, escape in _ESCAPES:
+        text = text.replace(character, escape)
+    return text

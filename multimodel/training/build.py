@@ -1,0 +1,70 @@
+"""From a recipe to a model that is ready for `fit`."""
+
+import keras
+import numpy as np
+
+from modality_nets import AudioInputNet, ImageInputNet, LabelOutputNet, TextInputNet, TextOutputNet
+from multimodel.backend import compile_for_backend
+from multimodel.errors import unknown
+from multimodel.model import MultiModel
+from multimodel.training.losses import SmoothedCrossEntropy
+
+DEFAULT_INPUT_NETS = {
+    "text": lambda signature, vocabulary_size, dim: TextInputNet(vocabulary_size, dim),
+    "image": lambda signature, vocabulary_size, dim: ImageInputNet(dim),
+    "audio": lambda signature, vocabulary_size, dim: AudioInputNet(dim, signature.sample_rate),
+}
+DEFAULT_OUTPUT_NETS = {"text": TextOutputNet, "label": LabelOutputNet}
+
+
+def build_model(recipe):
+    """The MultiModel of a recipe, with all its weights: the nets that it gives, and a default for each other one.
+
+    Raises:
+        UserError: if the recipe gives a net that no task uses.
+    """
+    dim, nets = recipe.body.dim, {}
+    for task in recipe.mixture.tasks.values():
+        signature = task.signature()
+        if signature.input_net not in nets:
+            vocabulary_size = getattr(task.inputs, "num_classes", None)
+            nets[signature.input_net] = recipe.nets.get(signature.input_net) or DEFAULT_INPUT_NETS[
+                signature.input_modality
+            ](signature, vocabulary_size, dim)
+        if signature.output_net not in nets:
+            nets[signature.output_net] = recipe.nets.get(signature.output_net) or DEFAULT_OUTPUT_NETS[
+                signature.target_modality
+            ](signature.num_classes, dim)
+    for name in recipe.nets:
+        if name not in nets:
+            raise unknown("net", name, nets)
+    model = MultiModel([task.signature() for task in recipe.mixture.tasks.values()], recipe.body, nets)
+    model.build()
+    return model
+
+
+def compile_model(model, recipe, batch):
+    """Compiles, and builds optimizer, losses and metrics by one example of `batch`.
+
+    Whatever is built inside the first step makes TensorFlow trace the whole step twice.
+    """
+    schedule = keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0,
+        decay_steps=max(1, recipe.steps - recipe.warmup_steps),
+        warmup_target=recipe.learning_rate,
+        warmup_steps=recipe.warmup_steps,
+    )
+    tasks = list(model.signatures)
+    compile_for_backend(
+        model,
+        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9, global_clipnorm=recipe.clipnorm),
+        loss={task: SmoothedCrossEntropy(recipe.label_smoothing) for task in tasks},
+        weighted_metrics={task: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for task in tasks},
+    )
+    model.optimizer.build(model.trainable_variables)
+    _, y, w = batch
+    y, w = ({task: values[:1] for task, values in part.items()} for part in (y, w))
+    logits = {task: np.zeros((*y[task].shape, model.signatures[task].num_classes), "float32") for task in tasks}
+    model.compute_loss(y=y, y_pred=logits, sample_weight=w)
+    model.compute_metrics(None, y, logits, sample_weight=w)
+    model.reset_metrics()

@@ -1,0 +1,89 @@
+"""Keras callbacks of the training loop."""
+
+import json
+import signal
+import threading
+import time
+
+import keras
+
+
+class History(keras.callbacks.Callback):
+    """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and shows it.
+
+    Args:
+        file: the path of `history.jsonl`.
+        model: the compiled MultiModel.
+        shares: `{task: examples of a step}`.
+        steps: of the whole run.
+        log_every: steps of an interval.
+        reporter: shows progress.
+    """
+
+    def __init__(self, file, model, shares, steps, log_every, reporter):
+        super().__init__()
+        self.file, self.shares, self.steps, self.log_every = file, shares, steps, log_every
+        self.reporter = reporter
+        self.step = 0
+        # The optimizer's own attribute is a number read back from the device; the schedule is a function of the step.
+        self._schedule = model.optimizer._learning_rate
+
+    def on_train_begin(self, logs=None):
+        self._start = time.monotonic()
+        self.reporter.training(self.steps)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        self.reporter.step(self.step)
+        if self.step % self.log_every == 0 or self.step == self.steps:
+            self._log(logs)
+
+    def on_train_end(self, logs=None):
+        self.reporter.trained()
+
+    def _log(self, logs):
+        losses = {task: float(logs.get(f"{task}_loss", logs["loss"])) for task in self.shares}
+        accuracies = {task: float(logs.get(f"{task}_accuracy", logs.get("accuracy", 0.0))) for task in self.shares}
+        record = {
+            "step": self.step,
+            "seconds": round(time.monotonic() - self._start, 2),
+            "loss": {task: round(value, 5) for task, value in losses.items()},
+            "accuracy": {task: round(value, 5) for task, value in accuracies.items()},
+            "examples": {task: share * self.step for task, share in self.shares.items()},
+            "learning_rate": float(self._schedule(self.step - 1)),
+        }
+        with self.file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(record) + "\n")
+        self.reporter.interval(record)
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()  # Keras keeps the state of metrics elsewhere during fit
+        self.model.reset_metrics()
+
+
+class StopOnInterrupt:
+    """While it is entered, Ctrl-C ends `fit` after the step at hand; a second one ends it at once."""
+
+    def __init__(self, reporter):
+        self._reporter = reporter
+        self._asked = False
+        self.callback = keras.callbacks.LambdaCallback(on_train_batch_end=self._stop_if_asked)
+
+    def __enter__(self):
+        self._handler = None
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error):
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+
+    def _ask(self, number, frame):
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        self._reporter.stopping()
+
+    def _stop_if_asked(self, batch, logs):
+        if self._asked:
+            self.callback.model.stop_training = True

@@ -1,0 +1,67 @@
+"""Recipe: what to train, in values. No behaviour."""
+
+import dataclasses
+import re
+
+from multimodel.body import Body
+from multimodel.errors import UserError
+from multimodel.tasks.mixture import Mixture
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """All that a run is made from.
+
+    Args:
+        name: of the recipe; the default folder of its run is `runs/NAME`.
+        mixture: tasks and their rates.
+        body: shared by all tasks.
+        steps: optimizer steps; each sees a share of every task.
+        batch_size: examples of a step, all tasks together.
+        learning_rate: its peak, after `warmup_steps`; then a cosine down to 0 at the last step.
+        warmup_steps: of linear growth from 0.
+        label_smoothing: share of the target's probability given to the other classes.
+        clipnorm: largest global norm of a gradient.
+        seed: of weights, dropout, noise and batches.
+        nets: `{name: net}` for nets that differ from the default of their modality. Names are `image_input`,
+            `audio_input`, `VOCABULARY_input`, `VOCABULARY_output` and `COMMAND_output` of label tasks.
+        description, data, time: a line each, for `multimodel recipes`.
+        scores: `{task: expected headline score}`, measured.
+        origin: shipped name or file that it was loaded from; set by whoever loads it.
+
+    Raises:
+        UserError: if a number is out of its range.
+    """
+
+    name: str
+    mixture: Mixture
+    body: Body
+    steps: int
+    batch_size: int = 128
+    learning_rate: float = 2e-3
+    warmup_steps: int = 100
+    label_smoothing: float = 0.1
+    clipnorm: float = 1.0
+    seed: int = 1
+    nets: dict = dataclasses.field(default_factory=dict)
+    description: str = ""
+    data: str = ""
+    time: str = ""
+    scores: dict = dataclasses.field(default_factory=dict)
+    origin: str = ""
+
+    def __post_init__(self):
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise UserError(f"A recipe's name is also a folder's. Received: name={self.name!r}. Use letters and digits.")
+        for field, low, high in (
+            ("steps", 1, 10**9),
+            ("batch_size", 1, 10**6),
+            ("learning_rate", 0, 10),
+            ("warmup_steps", 0, 10**9),
+            ("label_smoothing", 0, 0.99),
+            ("clipnorm", 1e-9, 10**9),
+            ("seed", 0, 2**32 - 1),
+        ):
+            value = getattr(self, field)
+            if not low <= value <= high:
+                raise UserError(f"{field} is between {low} and {high}. Received: {field}={value!r}.")

@@ -1,0 +1,108 @@
+"""A run's folder: what is written there, and when it may be replaced."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import shutil
+
+import keras
+
+from multimodel.errors import UserError
+
+VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
+CONTENTS = ("run.json", "metrics.json", "history.jsonl", "model", "predictions")
+
+
+class Run:
+    """One run's folder. `run.json` says from the start what it is and how it stands."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self._record: dict = {}
+
+    @classmethod
+    def create(cls, folder, fresh=False):
+        """An empty folder for a new run.
+
+        Raises:
+            UserError: if it holds a run and `fresh` is False, holds files that are no run's, or cannot be written.
+        """
+        folder = pathlib.Path(folder)
+        try:
+            if (folder / "run.json").is_file():
+                if not fresh:
+                    raise UserError(
+                        f"A run is not overwritten unasked. Received: out={str(folder)!r}, which holds one "
+                        f"({status(folder)}). Add --fresh to replace it, or choose another --out."
+                    )
+                for name in CONTENTS:
+                    file = folder / name
+                    shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+            elif folder.is_dir() and any(folder.iterdir()):
+                raise UserError(
+                    f"A run gets a folder of its own. Received: out={str(folder)!r}, which holds other files. "
+                    f"Choose another --out."
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "run.json", {"status": "running"})
+        except OSError as error:
+            raise UserError(
+                f"A run's folder can be written. Received: out={str(folder)!r} ({error.strerror}). "
+                f"Choose another --out."
+            ) from None
+        return cls(folder)
+
+    def start(self, recipe, model, precision):
+        """Records what is trained."""
+        parts = {name: getattr(model, name).count_params() for name in ("body", *model.part_names())}
+        self._record = {
+            "recipe": recipe.name,
+            "recipe_file": recipe.origin,
+            "status": "running",
+            "seed": recipe.seed,
+            "settings": {
+                name: getattr(recipe, name)
+                for name in ("steps", "batch_size", "learning_rate", "warmup_steps", "label_smoothing", "clipnorm")
+            }
+            | {"precision": precision, "backend": keras.backend.backend(), "rates": recipe.mixture.rates},
+            "parameters": {"total": model.count_params()} | parts,
+            "tasks": {name: signature.to_json() for name, signature in model.signatures.items()},
+            "versions": {"python": platform.python_version()} | dict(filter(None, map(_version, VERSIONS))),
+        }
+        write_json(self.folder / "run.json", self._record)
+
+    def finish(self, recipe, step, seconds, parameters, scores):
+        """Records scores; a run that stopped before its last step is not `finished`."""
+        metrics = {"recipe": recipe.name, "step": step, "seconds": round(seconds, 1), "parameters": parameters}
+        write_json(self.folder / "metrics.json", metrics | {"tasks": scores})
+        if step < recipe.steps:
+            return self.fail(f"stopped by the user after {step} of {recipe.steps} steps")
+        write_json(self.folder / "run.json", self._record | {"status": "finished"})
+
+    def fail(self, reason):
+        """Records why the run ended early."""
+        write_json(self.folder / "run.json", self._record | {"status": "failed", "reason": reason})
+
+
+def status(folder):
+    """`running`, `finished` or `failed`, as the folder's `run.json` has it."""
+    try:
+        return json.loads((pathlib.Path(folder) / "run.json").read_text())["status"]
+    except (OSError, ValueError, KeyError):
+        return "unknown"
+
+
+def write_json(file, values):
+    """Replaces a JSON file as a whole, so that no reader finds half of one."""
+    draft = file.with_name(f".{file.name}.draft")
+    draft.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(draft, file)
+
+
+def _version(package):
+    try:
+        return package, importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

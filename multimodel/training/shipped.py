@@ -1,0 +1,113 @@
+"""Recipes by name or file, and runs by their recipe."""
+
+import dataclasses
+import importlib
+import importlib.util
+import json
+import pathlib
+import pkgutil
+
+import recipes
+from multimodel.errors import UserError, unknown
+from multimodel.export.bundle import load
+from multimodel.training.evaluate import evaluate
+from multimodel.training.recipe import Recipe
+
+
+def shipped_names():
+    return sorted(module.name for module in pkgutil.iter_modules(recipes.__path__))
+
+
+def load_recipe(name_or_path):
+    """The Recipe of a shipped name, or of a `.py` file with a function `recipe()`.
+
+    Raises:
+        UserError: if there is none, or the file fails; the message names the line.
+    """
+    names = shipped_names()
+    if name_or_path in names:
+        recipe = importlib.import_module(f"recipes.{name_or_path}").recipe()
+        return dataclasses.replace(recipe, origin=name_or_path)
+    path = pathlib.Path(name_or_path)
+    if path.suffix != ".py":
+        raise unknown("recipe", name_or_path, names)
+    if not path.is_file():
+        raise UserError(f"A recipe file exists. Received: recipe={name_or_path!r}. Check the path.")
+    return dataclasses.replace(_recipe_of_file(path), origin=str(path.resolve()))
+
+
+def _recipe_of_file(path):
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+        recipe = module.recipe() if hasattr(module, "recipe") else None
+    except UserError:
+        raise
+    except Exception as error:
+        line = _line_in(error, path)
+        raise UserError(f"{path}{line}: {type(error).__name__}: {error} (--verbose shows more)") from error
+    if not isinstance(recipe, Recipe):
+        raise UserError(
+            f"A recipe file has a function recipe() that returns a Recipe. Received: {path}, "
+            f"{'where it returns ' + type(recipe).__name__ if hasattr(module, 'recipe') else 'without one'}."
+        )
+    return recipe
+
+
+def _line_in(error, path):
+    """Where in the recipe file an error came from, as `, line N`."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f", line {error.lineno}"
+    lines, step = [], error.__traceback__
+    while step:
+        if step.tb_frame.f_code.co_filename == str(path):
+            lines.append(step.tb_lineno)
+        step = step.tb_next
+    return f", line {lines[-1]}" if lines else ""
+
+
+def describe_recipes():
+    """A readable list of the shipped recipes."""
+    paragraphs = []
+    for name in shipped_names():
+        recipe = load_recipe(name)
+        lines = [f"{name}: {recipe.description}", f"  data: {recipe.data}", f"  time: {recipe.time}"]
+        for task in recipe.mixture.tasks.values():
+            expected = recipe.scores.get(task.name)
+            score = f", {task.metrics[0]} {expected}" if expected is not None else ""
+            lines.append(f"  {task.name}: {task.inputs.modality} -> {task.targets.modality}{score}")
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(paragraphs)
+
+
+def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, report=lambda name: None):
+    """Scores a run on the data of its recipe.
+
+    Args:
+        folder: of the run.
+        recipe: its recipe's name or file, where `run.json` does not lead to it.
+        tasks: names of the tasks to score; all if None.
+        split, limit, report: as for `evaluate`.
+
+    Raises:
+        UserError: if run, recipe, task or split cannot be found.
+    """
+    bundle = load(folder)
+    origin = recipe or json.loads((pathlib.Path(folder) / "run.json").read_text()).get("recipe_file")
+    if not origin:
+        raise UserError(
+            f"A run is scored on its recipe's data. Received: {str(folder)!r}, trained from Python. "
+            f"Add --recipe FILE.py."
+        )
+    known = load_recipe(origin).mixture.tasks
+    for name in tasks or ():
+        if name not in bundle.tasks:
+            raise unknown("task", name, bundle.tasks)
+    chosen = {}
+    for name in tasks or bundle.tasks:
+        if name not in known:
+            raise unknown("task", name, known)
+        # The run's features, whose vocabularies are trained, in place of the recipe's.
+        chosen[name] = dataclasses.replace(known[name], inputs=bundle.inputs[name], targets=bundle.targets[name])
+    return evaluate(bundle, chosen, split, limit, report=report)

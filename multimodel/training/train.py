@@ -1,0 +1,117 @@
+"""The training loop: from a recipe to a run's folder."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import time
+
+import keras
+
+from multimodel.errors import UserError, unknown
+from multimodel.export.bundle import Bundle, vocabularies_of
+from multimodel.tasks.mixture import MixedBatches, encode_examples
+from multimodel.training.build import build_model, compile_model
+from multimodel.training.callbacks import History, StopOnInterrupt
+from multimodel.training.evaluate import evaluate
+from multimodel.training.metrics import check_metrics
+from multimodel.training.console import Reporter
+from multimodel.training.run import Run
+
+
+def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision="float32", verbose=False, **changes):
+    """Trains a recipe, scores it on held-out data, and writes a run's folder.
+
+    Ctrl-C ends training after the step at hand; the weights so far are kept and scored.
+
+    Args:
+        recipe: a Recipe.
+        out: the run's folder; `runs/NAME` if None.
+        tasks: names of the recipe's tasks to train; all if None.
+        fresh: replaces a run that is in `out`.
+        log_every: steps from one line of `history.jsonl` to the next.
+        precision: "float32" or "mixed_bfloat16".
+        verbose: also shows Keras' summary of the model.
+        changes: fields of the recipe to replace: `steps`, `batch_size`, `seed`, ...
+
+    Returns:
+        A Bundle, as `multimodel.load(out)` gives it.
+
+    Raises:
+        UserError: if `out` holds a run or other files, a name is unknown, or data cannot be read.
+    """
+    recipe = resolve(recipe, tasks, changes)
+    if log_every < 1:
+        raise UserError(f"log_every is at least 1. Received: log_every={log_every}.")
+    if precision not in ("float32", "mixed_bfloat16"):
+        raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
+    run = Run.create(out or f"runs/{recipe.name}", fresh)
+    reporter = Reporter()
+    try:
+        keras.utils.set_random_seed(recipe.seed)
+        keras.config.set_dtype_policy(precision)
+        batches, bundle = prepare(recipe, reporter)
+        run.start(recipe, bundle.model, precision)
+        if verbose:
+            bundle.model.summary(expand_nested=True, print_fn=reporter.line)
+        step, seconds = fit(bundle.model, batches, recipe, run, reporter, log_every)
+        bundle.save(run.folder / "model")
+        scores = evaluate(
+            bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
+        )
+    except BaseException as error:
+        run.fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        raise
+    run.finish(recipe, step, seconds, bundle.model.count_params(), scores)
+    reporter.finished(run, step, recipe.steps, seconds, scores)
+    return bundle
+
+
+def resolve(recipe, tasks, changes):
+    """The recipe with some of its tasks and some fields changed, checked."""
+    recipe = dataclasses.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+    if tasks is not None:
+        for name in tasks:
+            if name not in recipe.mixture.tasks:
+                raise unknown("task", name, recipe.mixture.tasks)
+        recipe = dataclasses.replace(recipe, mixture=recipe.mixture.only(tasks))
+    recipe.mixture.shares(recipe.batch_size)
+    for task in recipe.mixture.tasks.values():
+        check_metrics(task.metrics)
+    return recipe
+
+
+def prepare(recipe, reporter):
+    """Data, vocabularies and the built model of a recipe: `(batches, bundle)`."""
+    tasks = recipe.mixture.tasks
+    shares = recipe.mixture.shares(recipe.batch_size)
+    train_vocabularies(tasks)
+    examples = {name: encode_examples(task, "train") for name, task in tasks.items()}
+    reporter.mixture(tasks, shares, examples)
+    batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
+    model = build_model(recipe)
+    compile_model(model, recipe, batches[0])
+    inputs, targets = ({name: getattr(task, role) for name, task in tasks.items()} for role in ("inputs", "targets"))
+    return batches, Bundle(model, inputs, targets)
+
+
+def train_vocabularies(tasks):
+    """Trains each vocabulary that is not yet trained on the training text of all features that share it."""
+    features = [(task, feature) for task in tasks.values() for feature in (task.inputs, task.targets)]
+    for vocabulary in vocabularies_of([feature for _, feature in features]):
+        if not vocabulary.trained:
+            vocabulary.train(
+                feature.read(example[feature.field])
+                for task, feature in features
+                if getattr(feature, "vocabulary", None) is vocabulary
+                for example in task.source.examples("train")
+            )
+
+
+def fit(model, batches, recipe, run, reporter, log_every):
+    """Runs Keras `fit` and returns the steps done and the seconds they took."""
+    history = History(run.folder / "history.jsonl", model, batches.shares, recipe.steps, log_every, reporter)
+    start = time.monotonic()
+    with StopOnInterrupt(reporter) as interrupt:
+        model.fit(batches, shuffle=False, verbose=0, callbacks=[history, interrupt.callback])
+    return history.step, time.monotonic() - start

@@ -1,0 +1,237 @@
+"""Laws that hold for every block, net and body."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from multimodel.body import Body
+from multimodel.body.routing import NoisyTopKRouter
+from tests.core.descriptors import BLOCKS, BODIES, DIM, NETS, ROWS, arguments, built, mask_of, run
+
+
+def each(rows):
+    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
+
+
+CAUSAL = [row for row in BLOCKS + BODIES if row.causal]
+PADDED = [row for row in ROWS if row.lengths is not None]
+
+
+@each(ROWS)
+def test_config_round_trip(row):
+    layer = built(row)
+    copy = type(layer).from_config(layer.get_config())
+    copy.build((None, None, DIM))
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(run(copy, *arguments(row))[0], run(layer, *arguments(row))[0])
+
+
+@each(ROWS)
+def test_save_round_trip(row, tmp_path):
+    layer = built(row)
+    inputs, *rest = arguments(row)
+    shape = inputs.shape[1:]
+    if row.context:
+        pytest.skip("has two inputs: the model's save test holds its weights")
+    symbol = keras.Input(shape, dtype=inputs.dtype.name)
+    outputs = layer(symbol)
+    model = keras.Model(symbol, outputs[0] if isinstance(outputs, tuple) else outputs)
+    model.save(tmp_path / "part.keras")
+    again = keras.saving.load_model(tmp_path / "part.keras")
+    np.testing.assert_array_equal(again.predict(inputs, verbose=0), model.predict(inputs, verbose=0))
+
+
+@each(ROWS)
+def test_symbolic_shape_is_eager_shape(row):
+    layer = built(row)
+    inputs, mask, context, context_mask = arguments(row)
+    x, m, c = (
+        None if a is None else keras.Input(batch_shape=a.shape, dtype=a.dtype.name) for a in (inputs, mask, context)
+    )
+    if isinstance(layer, Body):
+        symbolic = layer(c, x, shifted_mask=m)
+    else:
+        symbolic = layer(x, mask=m, context=c) if row.context else layer(x, mask=m)
+    symbolic = symbolic[0] if isinstance(symbolic, tuple) else symbolic
+    eager = run(layer, inputs, mask, context, context_mask)[0]
+    assert tuple(symbolic.shape) == eager.shape
+    assert keras.backend.standardize_dtype(symbolic.dtype) == eager.dtype.name
+
+
+@each(PADDED)
+def test_padding_changes_nothing(row):
+    """Noise under the mask, in inputs and source, changes no real output."""
+    layer = built(row)
+    inputs, mask, context, context_mask = arguments(row)
+    before, real = run(layer, inputs, mask, context, context_mask)
+    noise = row.inputs(np.random.default_rng(9))
+    inputs = np.where(mask.reshape(mask.shape + (1,) * (inputs.ndim - 2)), inputs, noise)
+    if context is not None:
+        context = np.where(context_mask[..., None], context, 1e3)
+    after, _ = run(layer, inputs, mask, context, context_mask)
+    real = np.ones(before.shape[:2], bool) if real is None else real
+    np.testing.assert_allclose(after[real], before[real], rtol=0, atol=1e-6)
+
+
+@each(PADDED)
+def test_more_padding_changes_nothing(row):
+    """A row padded to the longest of its batch gives what it gives alone, unpadded."""
+    layer = built(row)
+    inputs, mask, context, context_mask = arguments(row)
+    whole, real = run(layer, inputs, mask, context, context_mask)
+    for i, length in enumerate(row.lengths):
+        part = None if context is None else context[i : i + 1, : context_mask[i].sum()]
+        part_mask = None if context is None else np.ones(part.shape[:2], bool)
+        alone, alone_real = run(layer, inputs[i : i + 1, :length], mask[i : i + 1, :length], part, part_mask)
+        expected = whole[i] if real is None else whole[i][real[i]]
+        actual = alone[0] if alone_real is None else alone[0][alone_real[0]]
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-5)
+
+
+@each(ROWS)
+def test_rows_do_not_see_each_other(row):
+    layer = built(row)
+    inputs, mask, context, context_mask = arguments(row)
+    together, real = run(layer, inputs, mask, context, context_mask)
+    for i in range(len(inputs)):
+        alone, _ = run(layer, *(None if a is None else a[i : i + 1] for a in (inputs, mask, context, context_mask)))
+        where = slice(None) if real is None else real[i]
+        np.testing.assert_allclose(alone[0][where], together[i][where], rtol=0, atol=1e-5)
+
+
+@each(CAUSAL)
+def test_causality(row):
+    """What is written at t depends on nothing after t."""
+    layer = built(row)
+    inputs, _, context, context_mask = arguments(row)
+    before, _ = run(layer, inputs, None, context, context_mask)
+    for t in (0, 1, 7, 22):
+        changed = inputs.copy()
+        changed[:, t + 1 :] += 10
+        after, _ = run(layer, changed, None, context, context_mask)
+        np.testing.assert_allclose(after[:, : t + 1], before[:, : t + 1], rtol=0, atol=1e-6)
+        assert np.abs(after[:, t + 1 :] - before[:, t + 1 :]).max() > 1e-3
+
+
+@each(CAUSAL)
+def test_step_is_call(row):
+    layer = built(row)
+    inputs, _, context, context_mask = arguments(row)
+    whole, _ = run(layer, inputs, None, context, context_mask)
+    if isinstance(layer, Body):
+        cache = layer.start(layer.encode(ops.convert_to_tensor(context), ops.convert_to_tensor(context_mask)),
+                            ops.convert_to_tensor(context_mask), inputs.shape[1])  # fmt: skip
+    else:
+        context, context_mask = (None if a is None else ops.convert_to_tensor(a) for a in (context, context_mask))
+        cache = layer.start(len(inputs), inputs.shape[1], context, context_mask)
+    for t in range(inputs.shape[1]):
+        stepped, cache = layer.step(ops.convert_to_tensor(inputs[:, t : t + 1]), cache)
+        np.testing.assert_allclose(ops.convert_to_numpy(stepped)[:, 0], whole[:, t], rtol=0, atol=2e-5)
+
+
+@each(ROWS)
+def test_every_weight_gets_a_gradient(row):
+    layer = built(row)
+    inputs, mask, context, context_mask = arguments(row)
+    for name, gradient in gradients(layer, inputs, mask, context, context_mask).items():
+        assert np.isfinite(gradient).all(), name
+        assert np.abs(gradient).max() > 0, name
+
+
+def gradients(layer, inputs, mask, context, context_mask):
+    """`{path: gradient}` of a random projection of the outputs plus the layer's own losses, in training."""
+
+    def loss():
+        if isinstance(layer, Body):
+            outputs = layer(context, inputs, mask=context_mask, shifted_mask=mask, training=True)
+        elif context is not None:
+            outputs = layer(inputs, mask=mask, context=context, context_mask=context_mask, training=True)
+        else:
+            outputs = layer(inputs, mask=mask, training=True)
+        outputs = outputs[0] if isinstance(outputs, tuple) else outputs
+        direction = np.random.default_rng(3).normal(size=outputs.shape).astype("float32")
+        total = ops.sum(outputs * direction) + sum(layer.losses)
+        if hasattr(layer, "embed"):
+            total += ops.sum(layer.embed(np.array([[1, 2]])))
+        return total
+
+    weights = layer.trainable_weights
+    if keras.backend.backend() == "jax":
+        import jax
+
+        state = [weight.value for weight in layer.non_trainable_variables]
+
+        def stateless(values):
+            with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))):
+                return loss()
+
+        values = jax.grad(stateless)([weight.value for weight in weights])
+        for variable, value in zip(layer.non_trainable_variables, state, strict=True):
+            variable.assign(value)
+    else:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            value = loss()
+        values = tape.gradient(value, [weight.value for weight in weights])
+        values = [None if v is None else tf.convert_to_tensor(v) for v in values]
+    missing = [weight.path for weight, value in zip(weights, values, strict=True) if value is None]
+    assert not missing
+    return {weight.path: ops.convert_to_numpy(value) for weight, value in zip(weights, values, strict=True)}
+
+
+@each(ROWS)
+def test_bfloat16_agrees_to_its_precision(row):
+    layer = built(row)
+    config = layer.get_config()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        rough = row.make()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert config.keys() == rough.get_config().keys()
+    rough.build((None, None, DIM))
+    rough.set_weights(layer.get_weights())
+    fine, real = run(layer, *arguments(row))
+    outputs, _ = run(rough, *arguments(row))
+    assert outputs.dtype.name == "bfloat16"
+    difference = np.abs(outputs.astype("float32") - fine)
+    difference = difference if real is None else difference[real]
+    # A choice of experts may turn on a rounding, so the bulk is asked, not the extreme.
+    assert np.quantile(difference, 0.9) < 0.05 * np.abs(fine).max()
+    routers = [part for part in layer._flatten_layers() if isinstance(part, NoisyTopKRouter)]
+    assert all(router.gate.compute_dtype == "float32" for router in routers)
+
+
+@each([row for row in ROWS if row.context])
+def test_an_all_padding_source_is_defined(row):
+    layer = built(row)
+    inputs, mask, context, _ = arguments(row)
+    nothing = np.zeros(context.shape[:2], bool)
+    outputs, _ = run(layer, inputs, mask, context, nothing)
+    others, _ = run(layer, inputs, mask, context * 100 - 3, nothing)
+    assert np.isfinite(outputs).all()
+    np.testing.assert_allclose(others, outputs, rtol=0, atol=1e-6)
+
+
+@each(BLOCKS)
+def test_training_is_an_argument_of_every_block(row):
+    layer = built(row)
+    run(layer, *arguments(row), training=True)
+    run(layer, *arguments(row), training=False)
+
+
+def test_masks_cover_lengths():
+    np.testing.assert_array_equal(mask_of((2, 0), 3), [[True, True, False], [False] * 3])
+
+
+def test_rows_name_every_part():
+    """A block or net without a row would escape the laws."""
+    import modality_nets
+    import multimodel.body
+
+    tested = {type(row.make()).__name__ for row in ROWS}
+    parts = set(multimodel.body.__all__) - {"Block", "ConvStep"} | set(modality_nets.__all__) - {"InputNet", "OutputNet"}
+    assert tested == parts
+    assert len(NETS) == len(modality_nets.__all__) - 2
