@@ -10,7 +10,8 @@ quickstart: $(VENV)/quickstart.installed
 	$(BIN)/python -m multimodel.quickstart
 
 test: $(VENV)/dev.installed
-	$(BIN)/python -m pytest
+	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/core
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .

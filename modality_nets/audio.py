@@ -37,15 +37,14 @@ class AudioInputNet(InputNet):
         hop_seconds: from one frame to the next.
         num_strides: convolutions of stride 2.
 
-    Shapes: waveforms `(b, samples)` from -1 to 1 with `mask (b, samples)` -> `(b, ceil(frames / 2^num_strides), dim)`,
-    frames = ceil(samples / hop).
+    Shapes: waveforms `(b, samples)`, float from -1 to 1 or 16-bit, with `mask (b, samples)` ->
+    `(b, ceil(frames / 2^num_strides), dim)`, frames = ceil(samples / hop).
     """
 
     def __init__(
         self, dim, sample_rate=16000, num_mels=64, frame_seconds=0.025, hop_seconds=0.01, num_strides=2, **kwargs
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.dim, self.sample_rate, self.num_mels = dim, sample_rate, num_mels
         self.frame_seconds, self.hop_seconds, self.num_strides = frame_seconds, hop_seconds, num_strides
         self.frame, self.hop = round(sample_rate * frame_seconds), round(sample_rate * hop_seconds)
@@ -82,7 +81,8 @@ class AudioInputNet(InputNet):
 
     def log_mel(self, inputs, mask):
         """Waveforms `(b, samples)` -> float32 frames `(b, f, num_mels)` of mean 0 per clip and bin, mask `(b, f)`."""
-        x = ops.where(mask, ops.cast(inputs, "float32"), 0.0)
+        scale = 32768 if keras.backend.is_int_dtype(inputs.dtype) else 1
+        x = ops.where(mask, ops.cast(inputs, "float32") / scale, 0.0)
         length = ops.shape(x)[1]
         frames = -(-length // self.hop)
         x = ops.pad(x, [[0, 0], [0, (frames - 1) * self.hop + self.fft_length - length]])

@@ -4,7 +4,12 @@ import keras
 from keras import ops
 
 
-class InputNet(keras.layers.Layer):
+class _Net(keras.layers.Layer):
+    def compute_mask(self, *arguments):
+        """None: masks are arguments. Keras would hang its own on the outputs, and weigh losses by them."""
+
+
+class InputNet(_Net):
     """Raw arrays of one modality in, a sequence of vectors of the body's width out.
 
     Contract:
@@ -14,7 +19,7 @@ class InputNet(keras.layers.Layer):
     """
 
 
-class OutputNet(keras.layers.Layer):
+class OutputNet(_Net):
     """Vectors of the body in, logits of one target space out.
 
     Contract:

@@ -1,4 +1,4 @@
-"""Images in: strided convolutions, then the grid read row by row."""
+"""Images in: stages of strided convolutions, then the grid read row by row."""
 
 import keras
 from keras import ops
@@ -8,65 +8,75 @@ from modality_nets.base import InputNet
 
 @keras.saving.register_keras_serializable("multimodel")
 class ImageInputNet(InputNet):
-    """Strided 3 x 3 convolutions to the body's width, and one residual pair on the last grid.
+    """Stages that halve the picture, the last one to the body's width; then the grid is read row by row.
 
-    Each of `filters` and then `dim` is a convolution of stride 2 with a ReLU; a grid of `ceil(h / 2^s)` by
-    `ceil(w / 2^s)` vectors is left, s the number of convolutions. It is normalised, refined and read row by row.
+    A stage is a 3 x 3 convolution of stride 2 with a ReLU. From the second one on it is followed by a residual pair,
+    `x = LayerNorm(x + separable(relu(separable(relu(x)))))`. A grid of `ceil(h / 2^s)` by `ceil(w / 2^s)` vectors is
+    left after s stages.
 
     Args:
         dim: the body's width.
-        filters: channels of the convolutions before the last one.
+        filters: channels of the stages before the last one.
 
-    Shapes: RGB `(b, h, w, 3)` with values 0 to 255 -> `(b, rows * columns, dim)`; all of them are real, since the images
-    of a task have one size.
+    Shapes: RGB `(b, h, w, 3)` with values 0 to 255 -> `(b, rows * columns, dim)`; all of them are real, since
+    the images of a task have one size.
     """
 
-    def __init__(self, dim, filters=(32, 64), **kwargs):
+    def __init__(self, dim, filters=(32, 64, 128), **kwargs):
         super().__init__(**kwargs)
         self.dim, self.filters = dim, tuple(filters)
-
-        def convolution(channels, strides, name):
-            return keras.layers.Conv2D(
-                channels,
-                3,
-                strides,
-                padding="same",
-                kernel_initializer="he_normal",
-                data_format="channels_last",
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
-        self.strided = [convolution(f, 2, f"strided{i}") for i, f in enumerate((*self.filters, dim))]
-        self.refine = [convolution(dim, 1, f"refine{i}") for i in range(2)]
-        self.norms = [
-            keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy, name=f"norm{i}") for i in range(2)
+        self.stages = [
+            _Stage(f, refined=i > 0, dtype=self.dtype_policy, name=f"stage{i}")
+            for i, f in enumerate((*self.filters, dim))
         ]
 
     def build(self, *shapes, **kwargs):
         channels = 3
-        for convolution in self.strided:
-            convolution.build((None, None, None, channels))
-            channels = convolution.filters
-        for layer in (*self.refine, *self.norms):
-            layer.build((None, None, None, self.dim))
+        for stage in self.stages:
+            stage.build((None, None, None, channels))
+            channels = stage.filters
         self.built = True
 
     def call(self, inputs, mask=None):
         x = ops.cast(inputs, self.compute_dtype) / 127.5 - 1
-        for convolution in self.strided:
-            x = ops.relu(convolution(x))
-        x = self.norms[0](x)
-        one, two = self.refine
-        x = self.norms[1](x + two(ops.relu(one(ops.relu(x)))))
+        for stage in self.stages:
+            x = stage(x)
         rows, columns = self.grid(inputs.shape[1:3])
         x = ops.reshape(x, (-1, rows * columns, self.dim))
         return x, ops.ones(ops.shape(x)[:2], "bool")
 
     def grid(self, size):
         """(height, width) of an image -> (rows, columns) of its vectors."""
-        stride = 2 ** len(self.strided)
+        stride = 2 ** len(self.stages)
         return tuple(-(-side // stride) for side in size)
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim, "filters": self.filters}
+
+
+class _Stage(keras.layers.Layer):
+    """`(b, h, w, channels)` -> `(b, ceil(h / 2), ceil(w / 2), filters)`."""
+
+    def __init__(self, filters, refined, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        common = {"padding": "same", "data_format": "channels_last", "dtype": self.dtype_policy}
+        self.strided = keras.layers.Conv2D(filters, 3, 2, kernel_initializer="he_normal", name="strided", **common)
+        self.pair = [
+            keras.layers.SeparableConv2D(filters, 3, name=f"separable{i}", **common) for i in range(2 if refined else 0)
+        ]
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy, name="norm")
+
+    def build(self, input_shape):
+        self.strided.build(input_shape)
+        shape = (*input_shape[:-1], self.filters)
+        for layer in (*self.pair, self.norm):
+            layer.build(shape)
+        self.built = True
+
+    def call(self, x):
+        x = ops.relu(self.strided(x))
+        if not self.pair:
+            return self.norm(x)
+        one, two = self.pair
+        return self.norm(x + two(ops.relu(one(x))))

@@ -21,7 +21,6 @@ class LabelOutputNet(OutputNet):
 
     def __init__(self, num_classes, dim, hidden_dim=None, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.num_classes, self.dim, self.hidden_dim = num_classes, dim, hidden_dim or 2 * dim
         self.hidden = keras.layers.Dense(self.hidden_dim, activation="relu", dtype=self.dtype_policy, name="hidden")
         self.classes = keras.layers.Dense(num_classes, dtype=self.dtype_policy, name="classes")

@@ -26,7 +26,6 @@ class TextInputNet(InputNet):
 
     def __init__(self, vocabulary_size, dim, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.vocabulary_size, self.dim = vocabulary_size, dim
         self.embedding = _embedding(vocabulary_size, dim, self, "embedding")
 
@@ -55,7 +54,6 @@ class TextOutputNet(OutputNet):
 
     def __init__(self, vocabulary_size, dim, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.vocabulary_size, self.dim = vocabulary_size, dim
         self.embedding = _embedding(vocabulary_size, dim, self, "embedding")
         self.softmax = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=self.dtype_policy, name="softmax")

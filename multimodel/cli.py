@@ -92,7 +92,9 @@ def predict(
     task: Annotated[str, typer.Argument(metavar="TASK", help="One of the run's tasks.")],
     inputs: Annotated[
         Optional[list[str]],
-        typer.Argument(metavar="[INPUT ...]", help="Text, or paths of images or clips; from stdin, one a line, if none."),
+        typer.Argument(
+            metavar="[INPUT ...]", help="Text, or paths of images or clips; from stdin, one a line, if none."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line: input, output, score.")] = False,
 ):
@@ -125,7 +127,7 @@ def main(recipe=None):
     """
     arguments = sys.argv[1:]
     if recipe is not None:
-        arguments = ["train", inspect.getsourcefile(recipe), *arguments]
+        arguments = ["train", str(inspect.getsourcefile(recipe)), *arguments]
     sys.exit(run_command(arguments))
 
 

@@ -108,7 +108,7 @@ class MultiModel(keras.Model):
         for task, values in features.items():
             net = self.input_net(task)
             vectors[task] = net(values["inputs"], mask=values.get("inputs_mask"), training=training)
-        encoded = {}
+        encoded: dict = {}
         for tasks in _groups(features, lambda task: vectors[task][0].shape[1]):
             x, mask = (_join([vectors[task][i] for task in tasks]) for i in (0, 1))
             x = self.body.encode(x, mask, training)
@@ -117,10 +117,8 @@ class MultiModel(keras.Model):
 
     def _decode(self, tasks, features, encoded, training):
         """The decoded vectors `(b, m, d)` of tasks with targets."""
-        shifted = {
-            task: self.command(task)(self.output_net(task).embed(features[task]["targets"])) for task in tasks
-        }
-        decoded = {}
+        shifted = {task: self.command(task)(self.output_net(task).embed(features[task]["targets"])) for task in tasks}
+        decoded: dict = {}
         for group in _groups(tasks, lambda task: (shifted[task].shape[1], encoded[task][0].shape[1])):
             x = _join([shifted[task] for task in group])
             mask = _join([ops.not_equal(features[task]["targets"], 0) for task in group])

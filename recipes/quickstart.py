@@ -1,24 +1,55 @@
-"""Six tasks over text, image and audio, trained jointly on a laptop."""
+"""Six tasks over text, images and audio in one small model.
 
-from multimodel import Body, Mixture, Recipe, Task, main
-from multimodel.tasks import Audio, Image, Label, Text, Vocabulary, animals, numbers, python_ast, scenes, speech
-from multimodel.tasks.animals import NAMES
+What:      image -> label, image -> English, speech -> English, numbers English <-> German, Python -> syntax tree
+Paper:     arXiv 1706.05137, its arrangement at 128 channels: 3 + 1 + 2 ConvBlocks, 4 experts of which 2 are taken
+Data:      packages of the extra `quickstart` and the standard library, built into the cache in half a minute
+Hardware:  two cores of a laptop; 8 minutes of training, 4 GB of memory
+Scores:    README.md, measured
+Command:   multimodel train quickstart
+
+The vision tasks learn slowest and text fastest, so pictures of single animals, which cost little, have the largest
+share, and numbers the smallest. A peak learning rate of 4e-3 reached 0.66 on captions where 2e-3 reached 0.55 and
+8e-3 0.33 (250 steps of the two vision tasks). Tasks with 32 input positions and equal targets share a pass.
+"""
+
 from modality_nets import AudioInputNet
+from multimodel import Body, Mixture, Recipe, Task, Vocabulary, main
+from multimodel.tasks import Audio, Image, Label, Text, animals, numbers, python_ast, scenes, speech
+from multimodel.tasks.animals import NAMES
+from multimodel.tasks.speech import SAMPLE_RATE
+
+DIM = 128
 
 
 def recipe():
-    words = Vocabulary(1000)
-    pairs = numbers()
+    words, nodes = Vocabulary(1000), Vocabulary(400, "tree", mixed=True)
+    digits = numbers()
     english, german = Text("en", words, 12), Text("de", words, 12)
-    mixture = {
-        Task("animals", animals(), Image("image", 28, 28), Label("name", NAMES), metrics=("accuracy",)): 64,
-        Task("captions", scenes(), Image("image", 64, 64), Text("caption", words, 12), ("exact", "bleu", "cer"), "english"): 32,
-        Task("speech", speech(), Audio("audio", 8000, 1.6), Text("text", words, 12), ("exact", "wer", "cer"), "english"): 32,
-        Task("numbers_en_de", pairs, english, german, ("exact", "bleu", "chrf"), "german"): 32,
-        Task("numbers_de_en", pairs, german, english, ("exact", "bleu", "chrf"), "english"): 32,
-        Task("python_ast", python_ast(), Text("statement", words, 32), Text("tree", words, 24), ("exact", "bleu"), "tree"): 32,
-    }
-    return Recipe("quickstart", Mixture(mixture), Body.small(128), steps=600, batch_size=224, nets={"audio_input": AudioInputNet(128, 8000, hop_seconds=0.0125)})
+    picture, scene = Image("image", 28, 28), Image("image", 64, 64)
+    clip = Audio("audio", SAMPLE_RATE, max_seconds=1.6)
+    statement, tree = Text("statement", words, 32), Text("tree", nodes, 28)
+    translation = ("exact", "bleu", "chrf")
+    return Recipe(
+        name="quickstart",
+        mixture=Mixture(
+            {
+                Task("animals", animals(), picture, Label("name", NAMES), ("accuracy",)): 8,
+                Task("captions", scenes(), scene, Text("caption", words, 12), ("exact", "bleu", "cer"), "english"): 4,
+                Task("speech", speech(), clip, Text("text", words, 12), ("exact", "wer", "cer"), "english"): 2,
+                Task("numbers_en_de", digits, english, german, translation, "german"): 1,
+                Task("numbers_de_en", digits, german, english, translation, "english"): 1,
+                Task("python_ast", python_ast(), statement, tree, ("exact", "bleu"), "tree"): 4,
+            }
+        ),
+        body=Body.small(DIM),
+        nets={"audio_input": AudioInputNet(DIM, SAMPLE_RATE, hop_seconds=0.0125)},
+        batch_size=320,
+        steps=700,
+        learning_rate=4e-3,
+        description="six tasks over text, images and audio, on a laptop",
+        data="200 MB in the cache, from packages of the extra 'quickstart'; speech and numbers are synthetic",
+        time="about 7 minutes of training on two cores",
+    )
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"Heads share the channels evenly. Received: dim={dim}, num_heads={num_heads}. "
                 f"Choose a dim divisible by num_heads."
             )
-        self.supports_masking = True
         self.dim, self.num_heads = dim, num_heads
         self.query, self.key, self.value, self.output_projection = (
             keras.layers.Dense(dim, use_bias=False, dtype=self.dtype_policy, name=name)
@@ -66,9 +65,6 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split(self, x):
         x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, self.dim // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))
-
-    def compute_output_shape(self, target_shape, *args, **kwargs):
-        return target_shape
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads}
@@ -119,7 +115,8 @@ class AttentionBlock(Block):
         seen = places[:, None] >= places  # (m, m)
         seen = seen if mask is None else seen & mask[:, None, None, :]  # (b, 1, m, m)
         query = self.self_attention(query, query, seen)
-        return x + self.attention.attend(query, *self._memory(context, context_mask), _columns(context_mask))
+        keys, values = self._memory(context, context_mask)
+        return x + self.attention.attend(query, keys, values, _columns(context_mask))
 
     def _memory(self, context, context_mask):
         """Keys and values; values are zero under the mask, so that an all-padding source adds nothing."""
@@ -150,8 +147,8 @@ class AttentionBlock(Block):
         keys = ops.slice_update(cache["keys"], (0, 0, position, 0), self.self_attention.keys(query))
         values = ops.slice_update(cache["values"], (0, 0, position, 0), self.self_attention.values(query))
         query = self.self_attention.attend(query, keys, values, ops.arange(max_length) <= position)
-        memory = cache["context_keys"], cache["context_values"], _columns(cache["context_mask"])
-        x = x + self.attention.attend(query, *memory)
+        seen = _columns(cache["context_mask"])
+        x = x + self.attention.attend(query, cache["context_keys"], cache["context_values"], seen)
         return x, cache | {"position": position + 1, "steps": steps, "keys": keys, "values": values}
 
     def get_config(self):

@@ -22,9 +22,5 @@ class Block(keras.layers.Layer):
         successors. Both ways give the same numbers at inference.
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return input_shape
+    def compute_mask(self, *arguments):
+        """None: masks are arguments. Keras would hang its own on the outputs, and weigh losses by them."""

@@ -1,9 +1,12 @@
 """The body: encoder, mixer and decoder, shared by all tasks and blind to modality and task."""
 
+from itertools import chain
+
 import keras
 from keras import ops
 
 from multimodel.body.attention import AttentionBlock
+from multimodel.body.block import Block
 from multimodel.body.conv import ConvBlock
 from multimodel.body.moe import MoEBlock
 from multimodel.body.timing import timing_signal
@@ -26,7 +29,6 @@ class Body(keras.layers.Layer):
 
     def __init__(self, dim, encoder, mixer, decoder, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.dim = dim
         self.encoder, self.mixer, self.decoder = list(encoder), list(mixer), list(decoder)
 
@@ -66,7 +68,7 @@ class Body(keras.layers.Layer):
                 AttentionBlock(dim, name="mixer_attention"),
                 *(ConvBlock(dim, True, dropout, name=f"mixer_conv{i}") for i in range(mixer)),
             ],
-            decoder=[*sum(pairs[:middle], []), moe[1], *sum(pairs[middle:], [])],
+            decoder=[*chain(*pairs[:middle]), moe[1], *chain(*pairs[middle:])],
             **kwargs,
         )
 
@@ -80,6 +82,8 @@ class Body(keras.layers.Layer):
         """Inputs `(b, n, dim)` and shifted targets `(b, m, dim)` -> decoded `(b, m, dim)`."""
         encoded = self.encode(inputs, mask, training)
         return self.decode(shifted, shifted_mask, encoded, mask, training)
+
+    compute_mask = Block.compute_mask
 
     def encode(self, x, mask=None, training=False):
         """`(b, n, dim)` -> `(b, n, dim)`."""
@@ -107,9 +111,6 @@ class Body(keras.layers.Layer):
             x, block_cache = block.step(x, block_cache)
             caches.append(block_cache)
         return x, caches
-
-    def compute_output_shape(self, input_shape, shifted_shape, *args, **kwargs):
-        return shifted_shape
 
     def get_config(self):
         blocks = {

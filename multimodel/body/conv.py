@@ -32,7 +32,6 @@ class ConvStep(keras.layers.Layer):
                 f"A kernel needs a middle. Received: kernel_size={kernel_size}. Choose an odd kernel_size."
             )
         self.dim, self.kernel_size, self.dilation, self.causal = dim, kernel_size, dilation, causal
-        self.supports_masking = True
         self.reach = (kernel_size - 1) * dilation
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
 
@@ -66,7 +65,9 @@ class ConvStep(keras.layers.Layer):
         x = ops.reshape(x, (-1, rows, self.dilation, self.dim))
         x = ops.depthwise_conv(x, self.depthwise, padding="valid", data_format="channels_last")
         x = ops.reshape(x, (-1, (rows - self.kernel_size + 1) * self.dilation, self.dim))
-        return x[:, :length]
+        return x if self.dilation == 1 else x[:, :length]
+
+    compute_mask = Block.compute_mask
 
     def start(self, batch_size):
         """The cache before the first position: the last `reach` activations, zeros. `(b, reach, dim)`."""
@@ -78,9 +79,6 @@ class ConvStep(keras.layers.Layer):
         taps = window[:, :: self.dilation]  # (b, kernel_size, dim)
         x = ops.sum(taps * ops.cast(self.depthwise[:, 0, :, 0], taps.dtype), axis=1, keepdims=True)
         return self.norm(ops.matmul(x, ops.cast(self.pointwise, x.dtype))), window[:, 1:]
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return input_shape
 
     def get_config(self):
         return super().get_config() | {

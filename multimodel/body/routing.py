@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -79,12 +79,11 @@ class NoisyTopKRouter(keras.layers.Layer):
         self.built = True
 
     def call(self, x, real=None, training=False):
-        clean, logits, scale = self.gate(x), None, None
+        clean = logits = self.gate(x)
+        scale: Any = None
         if training:
             scale = ops.softplus(self.noise(x)) + 1e-2
             logits = clean + scale * keras.random.normal(ops.shape(clean), seed=self.seed)
-        else:
-            logits = clean
         kept = min(self.top_k + 1, self.num_experts)
         top, experts = ops.top_k(logits, kept)
         gates = ops.softmax(top[:, : self.top_k], axis=-1)

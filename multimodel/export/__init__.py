@@ -1,0 +1,1 @@
+"""Trained models, to keep and to use."""

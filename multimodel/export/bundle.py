@@ -69,7 +69,7 @@ class Bundle:
             try:
                 values.append(self.inputs[task].read(value))
                 rows.append(row)
-            except features.UnreadableInput as error:
+            except features.UnreadableInputError as error:
                 results[row] = Prediction(None, None, str(error))
         if values:
             ids, scores = self._generate_values(task, values)

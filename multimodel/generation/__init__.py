@@ -1,0 +1,1 @@
+"""Writing outputs, position by position."""

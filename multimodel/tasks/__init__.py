@@ -9,3 +9,20 @@ from multimodel.tasks.sources import ArraySource, JsonlSource
 from multimodel.tasks.speech import speech
 from multimodel.tasks.task import Task
 from multimodel.tasks.vocabulary import Vocabulary
+
+__all__ = [
+    "ArraySource",
+    "Audio",
+    "Image",
+    "JsonlSource",
+    "Label",
+    "Mixture",
+    "Task",
+    "Text",
+    "Vocabulary",
+    "animals",
+    "numbers",
+    "python_ast",
+    "scenes",
+    "speech",
+]

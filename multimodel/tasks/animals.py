@@ -7,6 +7,7 @@ duplicates. The pictures are real; the scenes and their captions are composed he
 import gzip
 import importlib.metadata
 import io
+import pathlib
 import pickle
 
 import numpy as np
@@ -20,13 +21,17 @@ SIDE = 64
 
 
 def animals():
-    """Fields `image` uint8 `(28, 28)` and `name`; training pictures stand twice, as they are and mirrored."""
+    """Fields `image` uint8 `(28, 28)` and `name`.
+
+    Training pictures stand four times: as they are, mirrored, and both of these moved by up to 2 pixels.
+    """
 
     def build(progress):
         splits = {}
         for split, (images, labels) in _pictures().items():
             if split == "train":
-                images, labels = np.concatenate([images, images[:, :, ::-1]]), np.tile(labels, 2)
+                both = np.concatenate([images, images[:, :, ::-1]])
+                images, labels = np.concatenate([both, _moved(both, np.random.default_rng(0))]), np.tile(labels, 4)
             splits[split] = {"image": images, "name": [NAMES[label] for label in labels]}
         return splits
 
@@ -38,11 +43,11 @@ def scenes():
 
     def build(progress):
         splits, total, done = {}, sum(SCENES.values()), 0
-        for seed, (split, pictures) in enumerate(_pictures().items()):
+        for seed, (split, (pictures, labels)) in enumerate(_pictures().items()):
             random = np.random.default_rng(seed)
             images, captions = np.zeros((SCENES[split], SIDE, SIDE), np.uint8), []
             for canvas in images:
-                captions.append(_compose(canvas, *pictures, random))
+                captions.append(_compose(canvas, pictures, labels, random))
                 done += 1
                 progress(done, total)
             splits[split] = {"image": images, "caption": captions}
@@ -55,7 +60,7 @@ def _pictures():
     """`{split: (images, labels)}` of distinct pictures."""
     with require_extra("quickstart"):
         package = importlib.metadata.distribution("animal-mnist")
-    folder = package.locate_file("animal_mnist/data/Animal_MNIST")
+    folder = pathlib.Path(str(package.locate_file("animal_mnist/data/Animal_MNIST")))
     images, labels = (
         _ArrayUnpickler(io.BytesIO(gzip.decompress((folder / f"animal_{part}_version_3.gz").read_bytes()))).load()
         for part in ("data", "label")
@@ -68,6 +73,14 @@ def _pictures():
         splits[split] = images[rows], labels[rows]
         start += size
     return splits
+
+
+def _moved(images, random):
+    """Each image moved by -2 to 2 pixels both ways, black where nothing was."""
+    wide = np.pad(images, [(0, 0), (2, 2), (2, 2)])
+    size = images.shape[1]
+    corners = random.integers(0, 5, (len(images), 2))
+    return np.stack([image[y : y + size, x : x + size] for image, (y, x) in zip(wide, corners, strict=True)])
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -21,7 +21,7 @@ from multimodel.errors import UserError
 from multimodel.tasks.vocabulary import Vocabulary
 
 
-class UnreadableInput(UserError):
+class UnreadableInputError(UserError):
     """An input that a feature cannot read; the message is one line that says what it is and why."""
 
 
@@ -60,11 +60,11 @@ class Text:
             try:
                 return value.decode()
             except UnicodeDecodeError as error:
-                raise UnreadableInput(f"text must be UTF-8 ({error.reason} at byte {error.start})") from None
+                raise UnreadableInputError(f"text must be UTF-8 ({error.reason} at byte {error.start})") from None
         if not isinstance(value, str):
-            raise UnreadableInput(f"text must be a str. Received: {type(value).__name__}")
+            raise UnreadableInputError(f"text must be a str. Received: {type(value).__name__}")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise UnreadableInput("text must be Unicode without lone surrogates")
+            raise UnreadableInputError("text must be Unicode without lone surrogates")
         return value
 
     def encode(self, values):
@@ -105,8 +105,13 @@ class Image:
     def read(self, value):
         """A path, encoded bytes, a PIL image or a uint8 array `(h, w)`, `(h, w, 3)` -> RGB uint8 `(h, w, 3)`."""
         if isinstance(value, np.ndarray):
-            if value.dtype != np.uint8 or value.ndim not in (2, 3) or value.shape[2:] not in ((), (3,)) or not value.size:
-                raise UnreadableInput(
+            if (
+                value.dtype != np.uint8
+                or value.ndim not in (2, 3)
+                or value.shape[2:] not in ((), (3,))
+                or not value.size
+            ):
+                raise UnreadableInputError(
                     f"an image array must be uint8 (h, w) or (h, w, 3). Received: {value.dtype} {value.shape}"
                 )
             return value if value.ndim == 3 else np.repeat(value[..., None], 3, axis=2)
@@ -115,7 +120,7 @@ class Image:
         try:
             return np.asarray(PIL.ImageOps.exif_transpose(value).convert("RGB"))
         except (OSError, ValueError, SyntaxError) as error:
-            raise UnreadableInput(f"not a whole image ({_one_line(error)})") from None
+            raise UnreadableInputError(f"not a whole image ({_one_line(error)})") from None
 
     def encode(self, values):
         """List of RGB uint8 `(h, w, 3)` -> uint8 `(b, height, width, 3)`, and None since no length varies."""
@@ -143,7 +148,7 @@ class Audio:
     max_seconds: float
 
     modality: ClassVar = "audio"
-    dtype: ClassVar = "float32"
+    dtype: ClassVar = "int16"
     net: ClassVar = "audio"
 
     @property
@@ -154,27 +159,29 @@ class Audio:
         """A path, encoded bytes, or an array of samples (float from -1 to 1, or int16) -> float32 `(samples,)`."""
         if isinstance(value, np.ndarray):
             if value.ndim != 1 or value.dtype not in (np.int16, np.float32, np.float64):
-                raise UnreadableInput(
+                raise UnreadableInputError(
                     f"an audio array must be int16 or float (samples,). Received: {value.dtype} {value.shape}"
                 )
             samples = value / np.float32(32768) if value.dtype == np.int16 else value.astype("float32")
         else:
-            samples, rate = _read_file(value, "audio", lambda file: soundfile.read(file, dtype="float32", always_2d=True))
+            samples, rate = _read_file(
+                value, "audio", lambda file: soundfile.read(file, dtype="float32", always_2d=True)
+            )
             samples = samples.mean(axis=1)  # channels first, then the rate: filters are per channel
             if rate != self.sample_rate:
                 samples = soxr.resample(samples, rate, self.sample_rate)
         if not samples.size:
-            raise UnreadableInput("audio must have at least one sample. Received: 0 samples")
+            raise UnreadableInputError("audio must have at least one sample. Received: 0 samples")
         if not np.isfinite(samples).all():
-            raise UnreadableInput("audio must be finite. Received: NaN or infinite samples")
+            raise UnreadableInputError("audio must be finite. Received: NaN or infinite samples")
         return samples
 
     def encode(self, values):
-        """List of float32 `(samples,)` -> float32 `(b, max samples)` and their lengths before cutting `(b,)`."""
+        """List of float32 `(samples,)` -> 16-bit `(b, max samples)` and their lengths before cutting `(b,)`."""
         longest = self.shape[0]
-        rows = np.zeros((len(values), longest), "float32")
+        rows = np.zeros((len(values), longest), "int16")
         for row, value in zip(rows, values, strict=True):
-            row[: len(value)] = value[:longest]
+            row[: len(value)] = np.clip(np.round(value[:longest] * 32768), -32768, 32767)
         return rows, np.array([len(value) for value in values], "int32")
 
 
@@ -201,10 +208,10 @@ class Label:
         """A class name -> itself.
 
         Raises:
-            UnreadableInput: if it is none of `names`.
+            UnreadableInputError: if it is none of `names`.
         """
         if value not in self.names:
-            raise UnreadableInput(f"a label must be one of {', '.join(self.names)}. Received: {value!r}")
+            raise UnreadableInputError(f"a label must be one of {', '.join(self.names)}. Received: {value!r}")
         return value
 
     def encode(self, values):
@@ -241,18 +248,18 @@ def from_json(values, vocabularies):
 def _read_file(value, kind, decode):
     """Decodes a path or bytes; every failure becomes one line that says what is wrong with it."""
     if not isinstance(value, bytes | str | pathlib.PurePath):
-        raise UnreadableInput(f"{kind} must be a path, bytes or an array. Received: {type(value).__name__}")
+        raise UnreadableInputError(f"{kind} must be a path, bytes or an array. Received: {type(value).__name__}")
     try:
         content = value if isinstance(value, bytes) else pathlib.Path(value).read_bytes()
     except (OSError, ValueError) as error:
-        raise UnreadableInput(getattr(error, "strerror", None) or _one_line(error)) from None
+        raise UnreadableInputError(getattr(error, "strerror", None) or _one_line(error)) from None
     if not content:
-        raise UnreadableInput(f"empty {kind} file")
+        raise UnreadableInputError(f"empty {kind} file")
     try:
         return decode(io.BytesIO(content))
     except Exception as error:
         # Pillow and libsndfile raise many types on broken files, struct.error and their own among them.
-        raise UnreadableInput(f"not a readable {kind} file ({_one_line(error)})") from None
+        raise UnreadableInputError(f"not a readable {kind} file ({_one_line(error)})") from None
 
 
 def _one_line(error):

@@ -2,9 +2,11 @@
 
 import dataclasses
 import re
+from typing import Any
 
 from multimodel.errors import UserError
 from multimodel.signature import Signature
+from multimodel.tasks.sources import Source
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,9 +26,9 @@ class Task:
     """
 
     name: str
-    source: object
-    inputs: object
-    targets: object
+    source: Source
+    inputs: Any  # a feature; the __post_init__ says which
+    targets: Any
     metrics: tuple[str, ...] = ("exact",)
     command: str | None = None
 

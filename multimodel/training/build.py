@@ -4,8 +4,7 @@ import keras
 import numpy as np
 
 from modality_nets import AudioInputNet, ImageInputNet, LabelOutputNet, TextInputNet, TextOutputNet
-from multimodel.backend import compile_for_backend
-from multimodel.errors import unknown
+from multimodel.backend import compile_for_backend, trace_quickly
 from multimodel.model import MultiModel
 from multimodel.training.losses import SmoothedCrossEntropy
 
@@ -20,27 +19,29 @@ DEFAULT_OUTPUT_NETS = {"text": TextOutputNet, "label": LabelOutputNet}
 def build_model(recipe):
     """The MultiModel of a recipe, with all its weights: the nets that it gives, and a default for each other one.
 
-    Raises:
-        UserError: if the recipe gives a net that no task uses.
+    Body and nets are made anew from their configurations: their random seeds then follow the recipe's, and the recipe
+    can be trained again.
     """
-    dim, nets = recipe.body.dim, {}
+    dim = recipe.body.dim
+    given, nets = {name: _copy(net) for name, net in recipe.nets.items()}, {}
     for task in recipe.mixture.tasks.values():
         signature = task.signature()
         if signature.input_net not in nets:
             vocabulary_size = getattr(task.inputs, "num_classes", None)
-            nets[signature.input_net] = recipe.nets.get(signature.input_net) or DEFAULT_INPUT_NETS[
-                signature.input_modality
-            ](signature, vocabulary_size, dim)
+            nets[signature.input_net] = given.get(signature.input_net) or DEFAULT_INPUT_NETS[signature.input_modality](
+                signature, vocabulary_size, dim
+            )
         if signature.output_net not in nets:
-            nets[signature.output_net] = recipe.nets.get(signature.output_net) or DEFAULT_OUTPUT_NETS[
+            nets[signature.output_net] = given.get(signature.output_net) or DEFAULT_OUTPUT_NETS[
                 signature.target_modality
             ](signature.num_classes, dim)
-    for name in recipe.nets:
-        if name not in nets:
-            raise unknown("net", name, nets)
-    model = MultiModel([task.signature() for task in recipe.mixture.tasks.values()], recipe.body, nets)
+    model = MultiModel([task.signature() for task in recipe.mixture.tasks.values()], _copy(recipe.body), nets)
     model.build()
     return model
+
+
+def _copy(layer):
+    return type(layer).from_config(layer.get_config())
 
 
 def compile_model(model, recipe, batch):
@@ -55,6 +56,7 @@ def compile_model(model, recipe, batch):
         warmup_steps=recipe.warmup_steps,
     )
     tasks = list(model.signatures)
+    trace_quickly()
     compile_for_backend(
         model,
         optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9, global_clipnorm=recipe.clipnorm),

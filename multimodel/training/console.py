@@ -36,7 +36,13 @@ class Reporter:
     def training(self, steps):
         self.line(f"Training {steps} steps; the first one includes tracing.")
         if self._console.is_terminal:
-            columns = TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+            columns = (
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*columns, console=self._console)
             self._task = self._bar.add_task("training", total=steps)
             self._bar.start()
@@ -47,9 +53,7 @@ class Reporter:
 
     def interval(self, record):
         """One line: step, seconds, and each task's loss and teacher-forced accuracy."""
-        tasks = "  ".join(
-            f"{task} {loss:.2f}/{record['accuracy'][task]:.2f}" for task, loss in record["loss"].items()
-        )
+        tasks = "  ".join(f"{task} {loss:.2f}/{record['accuracy'][task]:.2f}" for task, loss in record["loss"].items())
         self.line(f"step {record['step']} ({record['seconds']:.0f} s) loss/accuracy: {tasks}")
 
     def stopping(self):

@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from multimodel.body import Body
-from multimodel.errors import UserError
+from multimodel.errors import UserError, unknown
 from multimodel.tasks.mixture import Mixture
 
 
@@ -30,7 +30,7 @@ class Recipe:
         origin: shipped name or file that it was loaded from; set by whoever loads it.
 
     Raises:
-        UserError: if a number is out of its range.
+        UserError: if a number is out of its range, or no task uses a net.
     """
 
     name: str
@@ -52,7 +52,9 @@ class Recipe:
 
     def __post_init__(self):
         if not re.fullmatch(r"[\w.-]+", self.name):
-            raise UserError(f"A recipe's name is also a folder's. Received: name={self.name!r}. Use letters and digits.")
+            raise UserError(
+                f"A recipe's name is also a folder's. Received: name={self.name!r}. Use letters and digits."
+            )
         for field, low, high in (
             ("steps", 1, 10**9),
             ("batch_size", 1, 10**6),
@@ -65,3 +67,6 @@ class Recipe:
             value = getattr(self, field)
             if not low <= value <= high:
                 raise UserError(f"{field} is between {low} and {high}. Received: {field}={value!r}.")
+        for net in self.nets:
+            if net not in self.mixture.net_names():
+                raise unknown("net", net, self.mixture.net_names())

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import pathlib
 import platform
 import shutil
@@ -78,8 +77,9 @@ class Run:
         metrics = {"recipe": recipe.name, "step": step, "seconds": round(seconds, 1), "parameters": parameters}
         write_json(self.folder / "metrics.json", metrics | {"tasks": scores})
         if step < recipe.steps:
-            return self.fail(f"stopped by the user after {step} of {recipe.steps} steps")
-        write_json(self.folder / "run.json", self._record | {"status": "finished"})
+            self.fail(f"stopped by the user after {step} of {recipe.steps} steps")
+        else:
+            write_json(self.folder / "run.json", self._record | {"status": "finished"})
 
     def fail(self, reason):
         """Records why the run ended early."""
@@ -98,7 +98,7 @@ def write_json(file, values):
     """Replaces a JSON file as a whole, so that no reader finds half of one."""
     draft = file.with_name(f".{file.name}.draft")
     draft.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(draft, file)
+    draft.replace(file)
 
 
 def _version(package):

@@ -2,10 +2,10 @@
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import pathlib
 import pkgutil
+import types
 
 import recipes
 from multimodel.errors import UserError, unknown
@@ -37,10 +37,10 @@ def load_recipe(name_or_path):
 
 
 def _recipe_of_file(path):
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(specification)
+    module = types.ModuleType(path.stem)
+    module.__file__ = str(path)
     try:
-        specification.loader.exec_module(module)
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
         recipe = module.recipe() if hasattr(module, "recipe") else None
     except UserError:
         raise

@@ -1,9 +1,6 @@
 """The training loop: from a recipe to a run's folder."""
 
 import dataclasses
-import json
-import pathlib
-import shutil
 import time
 
 import keras
@@ -13,9 +10,9 @@ from multimodel.export.bundle import Bundle, vocabularies_of
 from multimodel.tasks.mixture import MixedBatches, encode_examples
 from multimodel.training.build import build_model, compile_model
 from multimodel.training.callbacks import History, StopOnInterrupt
+from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
 from multimodel.training.metrics import check_metrics
-from multimodel.training.console import Reporter
 from multimodel.training.run import Run
 
 
@@ -74,7 +71,10 @@ def resolve(recipe, tasks, changes):
         for name in tasks:
             if name not in recipe.mixture.tasks:
                 raise unknown("task", name, recipe.mixture.tasks)
-        recipe = dataclasses.replace(recipe, mixture=recipe.mixture.only(tasks))
+        mixture = recipe.mixture.only(tasks)
+        used = mixture.net_names()
+        nets = {name: net for name, net in recipe.nets.items() if name in used}
+        recipe = dataclasses.replace(recipe, mixture=mixture, nets=nets)
     recipe.mixture.shares(recipe.batch_size)
     for task in recipe.mixture.tasks.values():
         check_metrics(task.metrics)
@@ -113,5 +113,5 @@ def fit(model, batches, recipe, run, reporter, log_every):
     history = History(run.folder / "history.jsonl", model, batches.shares, recipe.steps, log_every, reporter)
     start = time.monotonic()
     with StopOnInterrupt(reporter) as interrupt:
-        model.fit(batches, shuffle=False, verbose=0, callbacks=[history, interrupt.callback])
+        model.fit(batches.dataset(), shuffle=False, verbose=0, callbacks=[history, interrupt.callback])
     return history.step, time.monotonic() - start

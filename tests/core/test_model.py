@@ -1,0 +1,151 @@
+"""MultiModel: sharing, grouping, subsets of tasks, saving, and joint training."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from multimodel import Body, MultiModel, Signature
+from tests.core import tiny
+
+
+def arrays(outputs):
+    return {task: ops.convert_to_numpy(logits) for task, logits in outputs.items()}
+
+
+def test_logits_have_the_shape_of_their_signature():
+    outputs = arrays(tiny.model()(tiny.features()))
+    for signature in tiny.SIGNATURES:
+        assert outputs[signature.task].shape == (3, signature.target_length, signature.num_classes)
+
+
+def test_any_subset_of_tasks_gives_the_same_numbers():
+    """Tasks that share a pass through the body do not see each other."""
+    model, batch = tiny.model(), tiny.features()
+    together = arrays(model(batch))
+    for task, values in batch.items():
+        alone = arrays(model({task: values}))
+        np.testing.assert_allclose(alone[task], together[task], rtol=0, atol=1e-4)
+
+
+def test_rows_of_a_batch_do_not_see_each_other():
+    model, batch = tiny.model(), tiny.features()
+    together = arrays(model(batch))
+    first = {task: {name: array[:1] for name, array in values.items()} for task, values in batch.items()}
+    for task, logits in arrays(model(first)).items():
+        np.testing.assert_allclose(logits, together[task][:1], rtol=0, atol=1e-4)
+
+
+def test_a_target_changes_nothing_up_to_itself():
+    model, batch = tiny.model(), tiny.features()
+    batch["captions"]["targets"] = np.full((3, tiny.M), 7, "int32")
+    before = arrays(model(batch))["captions"]
+    for t in range(tiny.M):
+        changed = {"captions": batch["captions"] | {"targets": batch["captions"]["targets"].copy()}}
+        changed["captions"]["targets"][:, t] = 9
+        after = arrays(model(changed))["captions"]
+        np.testing.assert_allclose(after[:, : t + 1], before[:, : t + 1], rtol=0, atol=1e-4)
+
+
+def test_equal_lengths_share_one_pass():
+    model, batch = tiny.model(), tiny.features()
+    calls = []
+    encode, decode = model.body.encode, model.body.decode
+    model.body.encode = lambda x, *rest: calls.append(("encode", x.shape[0])) or encode(x, *rest)
+    model.body.decode = lambda x, *rest: calls.append(("decode", x.shape[0])) or decode(x, *rest)
+    model(batch)
+    # Pictures give 16 and 32 vectors, clips 8, and both directions of text 8.
+    assert sorted(calls) == [("decode", 3), ("decode", 9), ("encode", 3), ("encode", 3), ("encode", 9)]
+
+
+def test_label_tasks_leave_mixer_and_decoder_alone():
+    model = tiny.model()
+    model.body.decode = None
+    model({"kinds": tiny.features()["kinds"]})
+
+
+def test_a_translation_task_adds_one_command_vector():
+    french = tiny.signature("english_french", "text", (tiny.N,), "int32", "french")
+    before, after = tiny.model(), tiny.model([*tiny.SIGNATURES, french])
+    assert after.count_params() - before.count_params() == tiny.DIM
+    again = tiny.signature("french_german", "text", (tiny.N,), "int32", "german")
+    assert tiny.model([*tiny.SIGNATURES, again]).count_params() == before.count_params()
+
+
+def test_a_new_task_does_not_move_the_weights_of_the_others(tmp_path):
+    """Weights are found by the names of their parts, whatever is added before or between them."""
+    small = tiny.model(tiny.SIGNATURES[3:])
+    small.save_weights(tmp_path / "part.weights.h5")
+    large = tiny.model(seed=1)
+    before = {path: ops.convert_to_numpy(value) for path, value in weights(large).items()}
+    large.load_weights(tmp_path / "part.weights.h5", skip_mismatch=True)
+    for path, value in weights(large).items():
+        source = weights(small).get(path)
+        expected = before[path] if source is None else ops.convert_to_numpy(source)
+        np.testing.assert_array_equal(ops.convert_to_numpy(value), expected, err_msg=path)
+
+
+def weights(model):
+    parts = {"body": model.body} | {name: getattr(model, name) for name in model.part_names()}
+    return {
+        f"{name}/{i}": weight
+        for name, part in parts.items()
+        for i, weight in enumerate(sorted(part.trainable_weights, key=lambda w: w.path))
+    }
+
+
+def test_save_and_load(tmp_path):
+    model, batch = tiny.model(), tiny.features()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for task, logits in arrays(again(batch)).items():
+        np.testing.assert_array_equal(logits, arrays(model(batch))[task])
+
+
+def test_a_missing_net_is_named():
+    with pytest.raises(ValueError, match=r"no 'text_output' for task 'captions'"):
+        MultiModel([tiny.SIGNATURES[1]], Body.small(tiny.DIM), {"image_input": None})
+
+
+def test_signature_goes_through_json():
+    for signature in tiny.SIGNATURES:
+        assert Signature.from_json(signature.to_json()) == signature
+
+
+def test_no_mask_hangs_on_logits():
+    """Keras would multiply losses by it."""
+    for logits in tiny.model()(tiny.features()).values():
+        assert getattr(logits, "_keras_mask", None) is None
+
+
+def test_balance_is_added_once_a_layer_over_all_tasks():
+    model = tiny.model()
+    model(tiny.features(), training=True)
+    assert len(model.losses) == 2
+    model(tiny.features())
+    assert not model.losses
+
+
+def test_joint_fit_learns_every_task():
+    """Twenty steps on one batch bring every loss down."""
+    keras.utils.set_random_seed(0)
+    model, x = tiny.model(), tiny.features()
+    y = {task: values.get("targets", np.array([[0], [1], [2]])) for task, values in x.items()}
+    w = {
+        task: (targets > 0).astype("float32") if "targets" in x[task] else np.ones((3, 1))
+        for task, targets in y.items()
+    }
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        loss={
+            task: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+            for task in x
+        },
+        jit_compile=keras.backend.backend() == "jax",
+    )
+    first = model.train_on_batch(x, y, w, return_dict=True)
+    for _ in range(20):
+        model.reset_metrics()
+        last = model.train_on_batch(x, y, w, return_dict=True)
+    for task in x:
+        assert last[f"{task}_loss"] < 0.7 * first[f"{task}_loss"], task

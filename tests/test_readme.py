@@ -1,0 +1,69 @@
+"""Every command and every Python block of the README runs as it stands there."""
+
+import json
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from multimodel.cli import run_command
+from multimodel.quickstart import write_examples
+
+ROOT = pathlib.Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """An empty folder with a run of two steps where the README has one of many."""
+    folder = tmp_path_factory.mktemp("readme")
+    run = folder / "runs" / "quickstart"
+    assert run_command(["train", "quickstart", "--out", str(run), "--steps", "2"]) == 0
+    write_examples(run / "examples")
+    rows = [json.dumps({"quiet": f"hello {i}", "loud": f"HELLO {i}"}) for i in range(40)]
+    (folder / "pairs.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+def test_commands(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    commands = [line[2:] for block in blocks("console") for line in block.splitlines()]
+    assert len(commands) >= 5
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "multimodel"
+        if arguments[0] == "train":
+            arguments[arguments.index("--steps") + 1] = "1"
+        assert run_command(arguments) == 0, command
+
+
+def test_python(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    found = blocks("python")
+    assert len(found) == 3
+    for code in found:
+        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    printed = capsys.readouterr().out
+    assert "(64, 64, 3)" in printed
+    assert "No such file" in printed
+
+
+def test_a_task_takes_under_twenty_lines(place, monkeypatch):
+    monkeypatch.chdir(place)
+    code = blocks("python")[1]
+    assert len(code.splitlines()) < 20
+    pathlib.Path("shout.py").write_text(code)
+    assert run_command(["train", "shout.py", "--steps", "2"]) == 0
+    assert json.loads(pathlib.Path("runs/shout/metrics.json").read_text())["tasks"]["shout"]["examples"] == 4
+
+
+def test_the_tree_names_every_file_of_the_packages():
+    tree = README.split("## What is where")[1].split("```")[1]
+    for package in ("multimodel", "recipes", "benchmarks"):
+        for file in (ROOT / package).rglob("*.py"):
+            assert file.name in tree or file.name == "__init__.py" or file.name == "__main__.py", file.name

@@ -1,0 +1,70 @@
+"""Every shipped recipe trains for a step, scores itself, and answers."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import multimodel as mm
+from multimodel.quickstart import write_examples
+from multimodel.training.shipped import load_recipe, shipped_names
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory):
+    """Two steps of the whole quickstart, as its own file."""
+    folder = tmp_path_factory.mktemp("quickstart") / "run"
+    command = [sys.executable, "recipes/quickstart.py", "--out", str(folder), "--steps", "2", "--log-every", "1"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return folder, result.stdout
+
+
+def test_quickstart_is_the_only_recipe_that_needs_a_test_here():
+    assert shipped_names() == ["quickstart"]
+
+
+def test_quickstart_trains_and_scores_six_tasks(quickstart):
+    folder, printed = quickstart
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert list(metrics["tasks"]) == [
+        "animals",
+        "captions",
+        "speech",
+        "numbers_en_de",
+        "numbers_de_en",
+        "python_ast",
+    ]
+    assert metrics["parameters"] <= 5_000_000
+    for task, scores in metrics["tasks"].items():
+        assert scores["examples"] >= 500
+        headline = {"animals": "accuracy"}.get(task, "exact")
+        assert 0 <= scores["baseline"][headline] < 0.2
+        assert task in printed
+    assert "Traceback" not in printed
+
+
+def test_quickstart_reads_its_own_kinds_of_files(quickstart, tmp_path):
+    picture, clip = write_examples(tmp_path)
+    model = mm.load(quickstart[0])
+    for task, value in (
+        ("captions", str(picture)),
+        ("speech", str(clip)),
+        ("numbers_en_de", "four"),
+        ("animals", str(picture)),
+    ):
+        assert isinstance(model.predict(task, [value])[0], str)
+
+
+def test_quickstart_cuts_almost_nothing():
+    recipe = load_recipe("quickstart")
+    shares = recipe.mixture.shares(recipe.batch_size)
+    assert shares == {
+        "animals": 128,
+        "captions": 64,
+        "speech": 32,
+        "numbers_en_de": 16,
+        "numbers_de_en": 16,
+        "python_ast": 64,
+    }

@@ -1,0 +1,234 @@
+"""A run from a recipe: its folder, its scores, its order, and how it ends early."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+
+import multimodel as mm
+from multimodel.training.evaluate import evaluate
+from multimodel.training.losses import SmoothedCrossEntropy
+from multimodel.training.metrics import most_frequent, score
+from multimodel.training.shipped import load_recipe
+from multimodel.training.train import resolve
+from tests import tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    bundle = mm.train(load_recipe(tiny_recipe.__file__), folder, steps=4, log_every=3)
+    return folder, bundle
+
+
+def read(file):
+    return json.loads(pathlib.Path(file).read_text())
+
+
+def test_run_json(run):
+    record = read(run[0] / "run.json")
+    assert record["status"] == "finished"
+    assert record["recipe"] == "tiny"
+    assert record["seed"] == 1
+    assert record["settings"]["steps"] == 4
+    assert record["settings"]["rates"] == {"colours": 2, "captions": 1, "upper": 1}
+    assert record["tasks"]["colours"]["labels"] == ["red", "green", "blue"]
+    assert record["versions"]["keras"] == keras.__version__
+    parts = dict(record["parameters"])
+    assert parts.pop("total") == sum(parts.values()) == run[1].model.count_params()
+
+
+def test_history(run):
+    lines = [json.loads(line) for line in (run[0] / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [3, 4]
+    assert lines[-1]["examples"] == {"colours": 32, "captions": 16, "upper": 16}
+    assert all(value > 0 for line in lines for value in line["loss"].values())
+    assert lines[0]["learning_rate"] > lines[1]["learning_rate"] > 0
+
+
+def test_metrics_and_predictions(run):
+    metrics = read(run[0] / "metrics.json")
+    assert metrics["step"] == 4
+    assert metrics["parameters"] == run[1].model.count_params()
+    assert list(metrics["tasks"]["captions"]) == ["split", "examples", "exact", "wer", "baseline"]
+    for task, scores in metrics["tasks"].items():
+        lines = [json.loads(line) for line in (run[0] / f"predictions/{task}.jsonl").read_text().splitlines()]
+        assert len(lines) == scores["examples"] == 20
+        headline = next(iter(scores["baseline"]))
+        assert scores[headline] == pytest.approx(np.mean([line["output"] == line["target"] for line in lines]))
+
+
+def test_a_loaded_run_predicts_the_same(run):
+    again = mm.load(run[0])
+    assert again.tasks == run[1].tasks
+    image = np.full((8, 8, 3), (255, 0, 0), "uint8")
+    for task, values in {"colours": [image], "captions": [image], "upper": ["ab cd", "", "🦒"]}.items():
+        assert again.try_predict(task, values) == run[1].try_predict(task, values)
+
+
+def test_a_model_folder_holds_no_pickle_and_no_code(run):
+    names = {file.name for file in (run[0] / "model").iterdir()}
+    assert names == {"architecture.json", "tasks.json", "model.weights.h5", "text.vocabulary"}
+
+
+def test_evaluate_equals_the_run(run):
+    tasks = {
+        name: dataclasses.replace(task, inputs=run[1].inputs[name], targets=run[1].targets[name])
+        for name, task in tiny_recipe.recipe().mixture.tasks.items()
+    }
+    assert evaluate(run[1], tasks) == read(run[0] / "metrics.json")["tasks"]
+    assert evaluate(run[1], tasks, limit=5)["upper"]["examples"] == 5
+
+
+def test_one_seed_one_history(tmp_path):
+    def losses(folder, seed):
+        mm.train(tiny_recipe.recipe(), tmp_path / folder, steps=3, log_every=1, seed=seed)
+        lines = (tmp_path / folder / "history.jsonl").read_text().splitlines()
+        return [json.loads(line)["loss"] for line in lines]
+
+    first = losses("a", 3)
+    assert losses("b", 3) == first
+    assert losses("c", 4) != first
+
+
+def test_a_run_is_not_overwritten_unasked(run):
+    before = (run[0] / "metrics.json").read_bytes()
+    with pytest.raises(mm.UserError, match="Add --fresh"):
+        mm.train(tiny_recipe.recipe(), run[0])
+    assert (run[0] / "metrics.json").read_bytes() == before
+
+
+def test_fresh_replaces_a_run_and_nothing_else(tmp_path):
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=1, tasks=["colours"])
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    bundle = mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=2, tasks=["upper"], fresh=True)
+    assert set(bundle.tasks) == set(read(tmp_path / "run" / "metrics.json")["tasks"]) == {"upper"}
+    assert not (tmp_path / "run" / "predictions" / "colours.jsonl").exists()
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(mm.UserError, match="holds other files"):
+        mm.train(tiny_recipe.recipe(), tmp_path, fresh=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_an_unwritable_folder_is_named_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(mm.UserError, match="Choose another --out"):
+        mm.train(tiny_recipe.recipe(), tmp_path / "file" / "run")
+
+
+def test_a_run_that_breaks_says_so(tmp_path):
+    recipe = tiny_recipe.recipe()
+    task = recipe.mixture.tasks["upper"]
+    task.source._columns["train"]["text"][5] = 7
+    with pytest.raises(mm.UserError, match="Task 'upper', field 'text', example 5"):
+        mm.train(recipe, tmp_path / "run")
+    record = read(tmp_path / "run" / "run.json")
+    assert record["status"] == "failed"
+    assert "example 5" in record["reason"]
+
+
+def test_ctrl_c_keeps_and_scores_the_weights(tmp_path, capsys):
+    """A real SIGINT, sent once the first line of history is there."""
+    history = tmp_path / "run" / "history.jsonl"
+
+    def interrupt():
+        while not history.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=100_000, log_every=1)
+    thread.join()
+    metrics, record = read(tmp_path / "run" / "metrics.json"), read(tmp_path / "run" / "run.json")
+    assert 0 < metrics["step"] < 100_000
+    assert set(metrics["tasks"]) == {"colours", "captions", "upper"}
+    assert record["status"] == "failed"
+    assert "stopped by the user" in record["reason"]
+    assert "the weights so far are kept and scored" in capsys.readouterr().out
+    assert mm.load(tmp_path / "run").predict("upper", ["ab"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_shares_are_printed_at_the_start(tmp_path, capsys):
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=1)
+    start = capsys.readouterr().out.split("Training")[0]
+    assert "50.0%" in start
+    assert start.count("25.0%") == 2
+
+
+def test_a_tiny_recipe_learns(tmp_path):
+    """Two hundred steps are enough for colours, right from held-out pictures."""
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["colours"], steps=60)
+    scores = read(tmp_path / "run" / "metrics.json")["tasks"]["colours"]
+    assert scores["accuracy"] == 1
+    assert scores["baseline"]["accuracy"] < 0.7
+
+
+def test_mixed_bfloat16_trains_and_loads(tmp_path):
+    try:
+        bundle = mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=2, precision="mixed_bfloat16")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert bundle.model.body.encoder[0].compute_dtype == "bfloat16"
+    assert mm.load(tmp_path / "run").predict("upper", ["ab"]) == bundle.predict("upper", ["ab"])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes", "message"),
+    [
+        (["colurs"], {}, "Did you mean 'colours'"),
+        (None, {"batch_size": 2}, "batch_size of at least 3"),
+        (None, {"steps": 0}, "steps is between 1"),
+        (None, {"learning_rate": -1.0}, "learning_rate is between 0"),
+    ],
+)
+def test_settings_are_checked(tasks, changes, message):
+    with pytest.raises(mm.UserError, match=message):
+        resolve(tiny_recipe.recipe(), tasks, changes)
+
+
+def test_a_net_that_no_task_uses_is_named():
+    with pytest.raises(mm.UserError, match=r"net='image_inputs'. Did you mean 'image_input'"):
+        dataclasses.replace(tiny_recipe.recipe(), nets={"image_inputs": None})
+
+
+def test_an_unknown_metric_is_named():
+    recipe = tiny_recipe.recipe()
+    task = dataclasses.replace(recipe.mixture.tasks["upper"], metrics=("blue",))
+    with pytest.raises(mm.UserError, match="Did you mean 'bleu'"):
+        resolve(dataclasses.replace(recipe, mixture=mm.Mixture({task: 1}), nets={}), None, {})
+
+
+def test_metrics_by_hand():
+    outputs, targets = ["a b c d e", "x", ""], ["a b c d e", "y", "z z"]
+    scores = score(("exact", "accuracy", "wer", "cer"), outputs, targets)
+    assert scores == {"exact": 0.33333, "accuracy": 0.33333, "wer": 0.375, "cer": round(4 / 13, 5)}
+    assert score(("bleu", "chrf"), ["a b c d e"], ["a b c d e"]) == {"bleu": 100, "chrf": 100}
+    assert most_frequent(["b", "a", "b", "a", "c"]) == "a"
+
+
+def test_smoothed_cross_entropy_by_hand():
+    logits, targets = np.log([[[0.7, 0.2, 0.1]]]).astype("float32"), np.array([[0]])
+    assert float(SmoothedCrossEntropy()(targets, logits)) == pytest.approx(-np.log(0.7), rel=1e-5)
+    expected = -(0.9 * np.log(0.7) + 0.05 * np.log(0.2) + 0.05 * np.log(0.1))
+    assert float(SmoothedCrossEntropy(0.1)(targets, logits)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_padding_weighs_nothing_in_the_loss():
+    logits = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
+    targets, weights = np.array([[1, 2, 0], [3, 0, 0]]), np.array([[1.0, 1, 0], [1, 0, 0]])
+    loss = SmoothedCrossEntropy(0.1)
+    parts = [float(loss(targets[i : i + 1, :n], logits[i : i + 1, :n])) * n for i, n in ((0, 2), (1, 1))]
+    assert float(loss(targets, logits, sample_weight=weights)) == pytest.approx(sum(parts) / 3, rel=1e-5)

@@ -1,0 +1,93 @@
+"""Any string survives the vocabulary."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from multimodel import UserError, Vocabulary
+from multimodel.tasks.features import Text, UnreadableInputError
+
+STRINGS = {
+    "empty": "",
+    "space": " ",
+    "leading and trailing": "  a  b ",
+    "newline": "a\nb\r\n",
+    "only newline": "\n",
+    "NUL": "\0a\0",
+    "tab": "\t",
+    "emoji": "🦒👩‍🚀",
+    "right to left": "שלום עולם",
+    "combining": "e\u0301 é",
+    "zero width": "a\u200bb\u00a0c\ufeff",
+    "SentencePiece's own space": "a\u2581b \u2581",
+    "the escape and what follows it": "\ue000 \ue000e \ue000s \u2581e",
+    "control symbols": "<s></s><pad><unk><0x41>",
+    "replacement": "\ufffd",
+    "highest": chr(sys.maxunicode),
+    "long": "hello wörld " * 9000,
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    made = Vocabulary(400)
+    made.train(["hello world, hello there", "the cat sat on the mat"] * 20)
+    return made
+
+
+@pytest.mark.parametrize("text", STRINGS.values(), ids=STRINGS.keys())
+def test_round_trip(vocabulary, text):
+    ids = vocabulary.encode([text]).to_tensor()
+    assert vocabulary.decode(ids).numpy()[0].decode() == text
+    assert ids[0, -1] == 1
+    assert int(np.max(ids)) < vocabulary.size
+
+
+def test_saved_is_loaded(vocabulary):
+    again = Vocabulary(400)
+    again.load(vocabulary.save())
+    np.testing.assert_array_equal(again.encode(["hello 🦒"]).to_tensor(), vocabulary.encode(["hello 🦒"]).to_tensor())
+
+
+def test_training_is_deterministic(vocabulary):
+    again = Vocabulary(400)
+    again.train(["hello world, hello there", "the cat sat on the mat"] * 20)
+    assert again.save() == vocabulary.save()
+
+
+def test_nothing_is_decoded_after_the_end(vocabulary):
+    ids = vocabulary.encode(["cat"]).to_tensor().numpy()
+    assert vocabulary.decode(np.concatenate([ids, [[9, 9, 1]]], axis=1)).numpy()[0] == b"cat"
+    assert vocabulary.decode([[0, 0]]).numpy()[0] == b""
+
+
+def test_bytes_that_are_no_text_become_a_replacement(vocabulary):
+    ids = vocabulary.encode(["🦒"]).to_tensor().numpy()
+    assert Text("t", vocabulary, 9).decode(ids[:, 1:]) == [
+        "\ufffd" * len(Text("t", vocabulary, 9).decode(ids[:, 1:])[0])
+    ]
+
+
+def test_an_untrained_vocabulary_says_so():
+    with pytest.raises(UserError, match=r"empty vocabulary 'text'.*train\(texts\)"):
+        Vocabulary(400).encode(["a"])
+
+
+def test_a_vocabulary_needs_room_for_bytes():
+    with pytest.raises(UserError, match="Received: size=200"):
+        Vocabulary(200).train(["a"])
+
+
+def test_long_text_is_cut_and_counted(vocabulary):
+    ids, lengths = Text("t", vocabulary, 6).encode(["hello " * 1000, "cat"])
+    assert ids.shape == (2, 6)
+    assert lengths[0] > 6 >= lengths[1]
+    assert ids[0, -1] == 1
+    assert Text("t", vocabulary, 6).decode(ids[1:]) == ["cat"]
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", "\ud800", 3, None])
+def test_what_is_no_text_is_refused(vocabulary, value):
+    with pytest.raises(UnreadableInputError, match="text must be"):
+        Text("t", vocabulary, 6).read(value)
