@@ -8,14 +8,18 @@ import sys
 import traceback
 from typing import Annotated, Optional
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported: its notes are not the user's
-
 import typer
 from typer.exceptions import TyperException
 
 from multimodel.errors import UserError
+from multimodel.quiet import no_stderr
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+with no_stderr():  # TensorFlow's notes on this machine are not the user's
+    import tensorflow  # noqa: F401
 
 app = typer.Typer(
+    pretty_exceptions_enable=False,
     help="Train, score and use multi-task models over text, images and audio.",
     rich_markup_mode=None,
     add_completion=False,

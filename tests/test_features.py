@@ -56,7 +56,7 @@ def test_grey_arrays_become_rgb():
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"no picture", png(PICTURE)[:60], "missing.png", ".", 7, np.zeros((8, 8)), np.zeros((0, 8), "uint8"), "a\0b"],
+    [b"", b"no picture", png(PICTURE)[:50], "missing.png", ".", 7, np.zeros((8, 8)), np.zeros((0, 8), "uint8"), "a\0b"],
     ids=["empty", "text", "cut", "missing", "folder", "number", "float array", "no pixels", "NUL path"],
 )
 def test_a_broken_image_is_refused_in_one_line(value):

@@ -9,14 +9,22 @@ ROOT = pathlib.Path(__file__).parent.parent
 CORE = ["signature", "model", "generation", "body"]
 ALLOWED = {
     "multimodel.errors": set(),
+    "multimodel.quiet": set(),
     "multimodel.signature": set(),
     "multimodel.backend": set(),
     "multimodel.body": set(),
     "modality_nets": set(),
     "multimodel.model": {"multimodel.body", "multimodel.signature"},
     "multimodel.generation": {"multimodel.model", "multimodel.backend"},
-    "multimodel.tasks": {"multimodel.signature", "multimodel.errors"},
-    "multimodel.export": {"multimodel.tasks", "multimodel.generation", "multimodel.model", "multimodel.errors"},
+    "multimodel.tasks": {"multimodel.signature", "multimodel.errors", "multimodel.quiet"},
+    "multimodel.export": {
+        "multimodel.tasks",
+        "multimodel.generation",
+        "multimodel.model",
+        "multimodel.body",
+        "multimodel.errors",
+        "modality_nets",
+    },
     "multimodel.training": {
         "multimodel.export",
         "multimodel.tasks",

@@ -4,11 +4,13 @@ import dataclasses
 import json
 import pathlib
 
-import keras
 import numpy as np
 
+import modality_nets  # noqa: F401, its classes must be known before they are read
+import multimodel.body  # noqa: F401
 from multimodel.errors import UserError, unknown
 from multimodel.generation.greedy import GreedyGenerator
+from multimodel.model import MultiModel
 from multimodel.tasks import features
 from multimodel.tasks.vocabulary import Vocabulary
 
@@ -107,13 +109,11 @@ class Bundle:
         """Writes weights, architecture and vocabularies into a new folder."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True)
-        architecture = keras.saving.serialize_keras_object(self.model)
-        architecture.pop("compile_config", None)
         tasks = {
             name: {"inputs": features.to_json(self.inputs[name]), "targets": features.to_json(self.targets[name])}
             for name in self.tasks
         }
-        (folder / "architecture.json").write_text(json.dumps(architecture, indent=1))
+        (folder / "architecture.json").write_text(json.dumps(self.model.get_config(), indent=1))
         (folder / "tasks.json").write_text(json.dumps(tasks, indent=1, ensure_ascii=False))
         for vocabulary in vocabularies_of([*self.inputs.values(), *self.targets.values()]):
             (folder / f"{vocabulary.name}.vocabulary").write_bytes(vocabulary.save())
@@ -121,10 +121,19 @@ class Bundle:
 
     @classmethod
     def load(cls, folder):
-        """Reads what `save` wrote. Runs no code from the folder and reads no pickle."""
+        """Reads what `save` wrote. Runs no code from the folder and reads no pickle.
+
+        Raises:
+            UserError: if a part is of a class that is not known here.
+        """
         folder = pathlib.Path(folder)
-        architecture = json.loads((folder / "architecture.json").read_text())
-        model = keras.saving.deserialize_keras_object(architecture, safe_mode=True)
+        try:
+            model = MultiModel.from_config(json.loads((folder / "architecture.json").read_text()))
+        except TypeError as error:
+            raise UserError(
+                f"Every part's class is imported before a model is loaded. Received: {str(error)[:120]}... "
+                f"Register the class with keras.saving.register_keras_serializable and import its module."
+            ) from error
         model.build()
         model.load_weights(folder / "model.weights.h5")
         vocabularies = {}

@@ -116,12 +116,15 @@ def _encode_column(task, feature, examples):
     """
     lengths, values = [], []
     for start in range(0, len(examples), CHUNK):
-        part = [_read(task, feature, i, example) for i, example in enumerate(examples[start : start + CHUNK], start)]
-        encoded, sizes = (None if a is None else np.asarray(a) for a in feature.encode(part))
+        part = [
+            read_field(task, feature, i, example) for i, example in enumerate(examples[start : start + CHUNK], start)
+        ]
+        encoded, sizes = feature.encode(part)
+        encoded = np.asarray(encoded)
         if start == 0:
             array = np.empty((len(examples), *encoded.shape[1:]), encoded.dtype)
         array[start : start + len(part)] = encoded
-        lengths += [] if sizes is None else [sizes]
+        lengths += [] if sizes is None else [np.asarray(sizes)]
         values += part if feature.modality in ("text", "label") else []
     return array, np.concatenate(lengths) if lengths else None, values
 
@@ -194,7 +197,8 @@ class MixedBatches:
         return self._orders[name][1]
 
 
-def _read(task, feature, index, example):
+def read_field(task, feature, index, example):
+    """The canonical value of one field; a UserError names task, field and example where it cannot be read."""
     if feature.field not in example:
         raise UserError(
             f"Task {task.name!r}: every example has the field {feature.field!r}. "

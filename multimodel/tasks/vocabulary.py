@@ -1,8 +1,6 @@
 """Vocabulary: text to subword ids and back, for any string."""
 
-import contextlib
 import io
-import os
 from typing import Any
 
 import sentencepiece
@@ -10,6 +8,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from multimodel.errors import UserError
+from multimodel.quiet import no_stderr
 
 PADDING, END = 0, 1
 
@@ -75,7 +74,7 @@ class Vocabulary:
     def load(self, model):
         """Takes over a trained model: the bytes that `save` gave."""
         self._model = model
-        with _no_stderr():
+        with no_stderr():  # tensorflow-text notes each model that normalises nothing
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
             self._tokenizer.tokenize([""])
 
@@ -95,9 +94,10 @@ class Vocabulary:
     def decode(self, ids):
         """Ids `(b, m)` -> string tensor `(b,)`; id 1 ends a row, and bytes that are no UTF-8 become U+FFFD."""
         self._require_trained()
-        ids = tf.convert_to_tensor(ids)
+        ids = tf.cast(ids, tf.int32)
+        known = (ids != PADDING) & (ids < self._tokenizer.vocab_size())  # `size` is what was asked for, at most
         before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0
-        texts = self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end & (ids != PADDING)))
+        texts = self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end & known))
         for character, escape in reversed(_ESCAPES):
             texts = tf.strings.regex_replace(texts, escape, character)
         return texts
@@ -108,19 +108,6 @@ class Vocabulary:
                 f"A vocabulary must be trained before it is used. Received: an empty vocabulary {self.name!r}. "
                 f"Call train(texts) or load(model)."
             )
-
-
-@contextlib.contextmanager
-def _no_stderr():
-    """Drops what native code prints: tensorflow-text notes each model that normalises nothing, and has no switch."""
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _escape(text):

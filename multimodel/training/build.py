@@ -41,7 +41,21 @@ def build_model(recipe):
 
 
 def _copy(layer):
-    return type(layer).from_config(layer.get_config())
+    """The same layer, new. One that was made in float32 follows the policy that is now in force."""
+    return type(layer).from_config(_without_float32(layer.get_config()))
+
+
+def _without_float32(config):
+    """A configuration without the float32 policies of its layers."""
+    if isinstance(config, list):
+        return [_without_float32(part) for part in config]
+    if not isinstance(config, dict):
+        return config
+    return {
+        name: _without_float32(value)
+        for name, value in config.items()
+        if name != "dtype" or keras.dtype_policies.get(value).name != "float32"
+    }
 
 
 def compile_model(model, recipe, batch):

@@ -2,12 +2,13 @@
 
 import dataclasses
 import time
+import warnings
 
 import keras
 
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import Bundle, vocabularies_of
-from multimodel.tasks.mixture import MixedBatches, encode_examples
+from multimodel.tasks.mixture import MixedBatches, encode_examples, read_field
 from multimodel.training.build import build_model, compile_model
 from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
@@ -101,10 +102,12 @@ def train_vocabularies(tasks):
     for vocabulary in vocabularies_of([feature for _, feature in features]):
         if not vocabulary.trained:
             vocabulary.train(
-                feature.read(example[feature.field])
-                for task, feature in features
-                if getattr(feature, "vocabulary", None) is vocabulary
-                for example in task.source.examples("train")
+                [
+                    read_field(task, feature, i, example)
+                    for task, feature in features
+                    if getattr(feature, "vocabulary", None) is vocabulary
+                    for i, example in enumerate(task.source.examples("train"))
+                ]
             )
 
 
@@ -112,6 +115,8 @@ def fit(model, batches, recipe, run, reporter, log_every):
     """Runs Keras `fit` and returns the steps done and the seconds they took."""
     history = History(run.folder / "history.jsonl", model, batches.shares, recipe.steps, log_every, reporter)
     start = time.monotonic()
-    with StopOnInterrupt(reporter) as interrupt:
+    with StopOnInterrupt(reporter) as interrupt, warnings.catch_warnings():
+        # Label tasks alone leave mixer and decoder without gradients, and are right to.
+        warnings.filterwarnings("ignore", "Gradients do not exist")
         model.fit(batches.dataset(), shuffle=False, verbose=0, callbacks=[history, interrupt.callback])
     return history.step, time.monotonic() - start
