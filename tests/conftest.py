@@ -1,8 +1,13 @@
 """Every test run builds its data in a cache of its own."""
 
 import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -12,3 +17,13 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     os.environ["MULTIMODEL_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def quickstart(tmp_path_factory, cache):
+    """Two steps of the whole quickstart, by its own file: the run's folder and what was printed."""
+    folder = tmp_path_factory.mktemp("quickstart") / "run"
+    command = [sys.executable, "recipes/quickstart.py", "--out", str(folder), "--steps", "2", "--log-every", "1"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return folder, result.stdout

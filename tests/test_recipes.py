@@ -1,24 +1,10 @@
 """Every shipped recipe trains for a step, scores itself, and answers."""
 
 import json
-import subprocess
-import sys
-
-import pytest
 
 import multimodel as mm
 from multimodel.quickstart import write_examples
 from multimodel.training.shipped import load_recipe, shipped_names
-
-
-@pytest.fixture(scope="module")
-def quickstart(tmp_path_factory):
-    """Two steps of the whole quickstart, as its own file."""
-    folder = tmp_path_factory.mktemp("quickstart") / "run"
-    command = [sys.executable, "recipes/quickstart.py", "--out", str(folder), "--steps", "2", "--log-every", "1"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return folder, result.stdout
 
 
 def test_quickstart_is_the_only_recipe_that_needs_a_test_here():

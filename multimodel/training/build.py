@@ -16,28 +16,44 @@ DEFAULT_INPUT_NETS = {
 DEFAULT_OUTPUT_NETS = {"text": TextOutputNet, "label": LabelOutputNet}
 
 
-def build_model(recipe):
+def build_model(recipe, precision="float32"):
     """The MultiModel of a recipe, with all its weights: the nets that it gives, and a default for each other one.
 
     Body and nets are made anew from their configurations: their random seeds then follow the recipe's, and the recipe
     can be trained again.
+
+    Args:
+        recipe: a Recipe.
+        precision: the dtype policy of the parts, "float32" or "mixed_bfloat16".
     """
-    dim = recipe.body.dim
-    given, nets = {name: _copy(net) for name, net in recipe.nets.items()}, {}
-    for task in recipe.mixture.tasks.values():
-        signature = task.signature()
-        if signature.input_net not in nets:
-            vocabulary_size = getattr(task.inputs, "num_classes", None)
-            nets[signature.input_net] = given.get(signature.input_net) or DEFAULT_INPUT_NETS[signature.input_modality](
-                signature, vocabulary_size, dim
-            )
-        if signature.output_net not in nets:
-            nets[signature.output_net] = given.get(signature.output_net) or DEFAULT_OUTPUT_NETS[
-                signature.target_modality
-            ](signature.num_classes, dim)
-    model = MultiModel([task.signature() for task in recipe.mixture.tasks.values()], _copy(recipe.body), nets)
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        model = MultiModel(
+            [task.signature() for task in recipe.mixture.tasks.values()], _copy(recipe.body), _make_nets(recipe)
+        )
+    finally:
+        keras.config.set_dtype_policy(policy)
     model.build()
     return model
+
+
+def _make_nets(recipe):
+    """`{name: net}` of all nets that the recipe's tasks name."""
+    dim, nets = recipe.body.dim, {}
+    for task in recipe.mixture.tasks.values():
+        signature = task.signature()
+        source, target = signature.input_net, signature.output_net
+        if source not in nets and source in recipe.nets:
+            nets[source] = _copy(recipe.nets[source])
+        elif source not in nets:
+            vocabulary_size = getattr(task.inputs, "num_classes", None)
+            nets[source] = DEFAULT_INPUT_NETS[signature.input_modality](signature, vocabulary_size, dim)
+        if target not in nets and target in recipe.nets:
+            nets[target] = _copy(recipe.nets[target])
+        elif target not in nets:
+            nets[target] = DEFAULT_OUTPUT_NETS[signature.target_modality](signature.num_classes, dim)
+    return nets
 
 
 def _copy(layer):
@@ -63,11 +79,12 @@ def compile_model(model, recipe, batch):
 
     Whatever is built inside the first step makes TensorFlow trace the whole step twice.
     """
+    warmup_steps = min(recipe.warmup_steps, recipe.steps // 2)
     schedule = keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
-        decay_steps=max(1, recipe.steps - recipe.warmup_steps),
+        decay_steps=recipe.steps - warmup_steps,
         warmup_target=recipe.learning_rate,
-        warmup_steps=recipe.warmup_steps,
+        warmup_steps=warmup_steps,
     )
     tasks = list(model.signatures)
     trace_quickly()

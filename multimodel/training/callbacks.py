@@ -34,7 +34,7 @@ class History(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
-        self.reporter.step(self.step)
+        self.reporter.step(self.step, time.monotonic() - self._start)
         if self.step % self.log_every == 0 or self.step == self.steps:
             self._log(logs)
 

@@ -47,7 +47,9 @@ class Reporter:
             self._task = self._bar.add_task("training", total=steps)
             self._bar.start()
 
-    def step(self, step):
+    def step(self, step, seconds):
+        if step == 1:
+            self.line(f"The first step came after {seconds:.0f} s")
         if self._bar:
             self._bar.update(self._task, completed=step)
 

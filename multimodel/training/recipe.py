@@ -19,7 +19,7 @@ class Recipe:
         steps: optimizer steps; each sees a share of every task.
         batch_size: examples of a step, all tasks together.
         learning_rate: its peak, after `warmup_steps`; then a cosine down to 0 at the last step.
-        warmup_steps: of linear growth from 0.
+        warmup_steps: of linear growth from 0; at most half of `steps`.
         label_smoothing: share of the target's probability given to the other classes.
         clipnorm: largest global norm of a gradient.
         seed: of weights, dropout, noise and batches.

@@ -5,6 +5,7 @@ import json
 import pathlib
 import platform
 import shutil
+import tempfile
 
 import keras
 
@@ -21,40 +22,41 @@ class Run:
         self.folder = pathlib.Path(folder)
         self._record: dict = {}
 
-    @classmethod
-    def create(cls, folder, fresh=False):
-        """An empty folder for a new run.
+    def claim(self, fresh=False):
+        """Makes sure that the folder may be used, and leaves what is in it.
 
         Raises:
-            UserError: if it holds a run and `fresh` is False, holds files that are no run's, or cannot be written.
+            UserError: if it holds a run and `fresh` is False, holds files that are no run's, or cannot be made.
         """
-        folder = pathlib.Path(folder)
-        try:
-            if (folder / "run.json").is_file():
-                if not fresh:
-                    raise UserError(
-                        f"A run is not overwritten unasked. Received: out={str(folder)!r}, which holds one "
-                        f"({status(folder)}). Add --fresh to replace it, or choose another --out."
-                    )
-                for name in CONTENTS:
-                    file = folder / name
-                    shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
-            elif folder.is_dir() and any(folder.iterdir()):
+        if (self.folder / "run.json").is_file():
+            if not fresh:
                 raise UserError(
-                    f"A run gets a folder of its own. Received: out={str(folder)!r}, which holds other files. "
-                    f"Choose another --out."
+                    f"A run is not overwritten unasked. Received: out={str(self.folder)!r}, which holds one "
+                    f"({status(self.folder)}). Add --fresh to replace it, or choose another --out."
                 )
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / "run.json", {"status": "running"})
+        elif self.folder.is_dir() and any(self.folder.iterdir()):
+            raise UserError(
+                f"A run gets a folder of its own. Received: out={str(self.folder)!r}, which holds other files. "
+                f"Choose another --out."
+            )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
         except OSError as error:
             raise UserError(
-                f"A run's folder can be written. Received: out={str(folder)!r} ({error.strerror}). "
+                f"A run's folder can be written. Received: out={str(self.folder)!r} ({error.strerror}). "
                 f"Choose another --out."
             ) from None
-        return cls(folder)
 
     def start(self, recipe, model, precision):
-        """Records what is trained."""
+        """Removes a former run and records what is trained."""
+        for name in CONTENTS:
+            file = self.folder / name
+            if file.is_dir():
+                shutil.rmtree(file)
+            else:
+                file.unlink(missing_ok=True)
         parts = {name: getattr(model, name).count_params() for name in ("body", *model.part_names())}
         self._record = {
             "recipe": recipe.name,

@@ -43,15 +43,15 @@ def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision=
         raise UserError(f"log_every is at least 1. Received: log_every={log_every}.")
     if precision not in ("float32", "mixed_bfloat16"):
         raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
-    run = Run.create(out or f"runs/{recipe.name}", fresh)
+    run = Run(out or f"runs/{recipe.name}")
+    run.claim(fresh)
     reporter = Reporter()
+    keras.utils.set_random_seed(recipe.seed)
+    batches, bundle = prepare(recipe, precision, reporter)
+    run.start(recipe, bundle.model, precision)  # not before: data that cannot be read must not cost a former run
+    if verbose:
+        bundle.model.summary(expand_nested=True, print_fn=reporter.line)
     try:
-        keras.utils.set_random_seed(recipe.seed)
-        keras.config.set_dtype_policy(precision)
-        batches, bundle = prepare(recipe, reporter)
-        run.start(recipe, bundle.model, precision)
-        if verbose:
-            bundle.model.summary(expand_nested=True, print_fn=reporter.line)
         step, seconds = fit(bundle.model, batches, recipe, run, reporter, log_every)
         bundle.save(run.folder / "model")
         scores = evaluate(
@@ -67,6 +67,10 @@ def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision=
 
 def resolve(recipe, tasks, changes):
     """The recipe with some of its tasks and some fields changed, checked."""
+    settings = [field.name for field in dataclasses.fields(recipe)]
+    for name in changes:
+        if name not in settings:
+            raise unknown("setting", name, settings)
     recipe = dataclasses.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
     if tasks is not None:
         for name in tasks:
@@ -82,7 +86,7 @@ def resolve(recipe, tasks, changes):
     return recipe
 
 
-def prepare(recipe, reporter):
+def prepare(recipe, precision, reporter):
     """Data, vocabularies and the built model of a recipe: `(batches, bundle)`."""
     tasks = recipe.mixture.tasks
     shares = recipe.mixture.shares(recipe.batch_size)
@@ -90,7 +94,7 @@ def prepare(recipe, reporter):
     examples = {name: encode_examples(task, "train") for name, task in tasks.items()}
     reporter.mixture(tasks, shares, examples)
     batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
-    model = build_model(recipe)
+    model = build_model(recipe, precision)
     compile_model(model, recipe, batches[0])
     inputs, targets = ({name: getattr(task, role) for name, task in tasks.items()} for role in ("inputs", "targets"))
     return batches, Bundle(model, inputs, targets)
