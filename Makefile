@@ -10,7 +10,7 @@ quickstart: $(VENV)/quickstart.installed
 	$(BIN)/python -m multimodel.quickstart
 
 test: $(VENV)/dev.installed
-	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/core
+	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/core tests/test_run.py
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest
 
 lint: $(VENV)/dev.installed
@@ -30,4 +30,6 @@ $(VENV)/%.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found. Set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is older. Set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -1,11 +1,12 @@
 """The commands. No logic: each reads its options and calls one function."""
 
-import inspect
+import io
 import json
 import os
 import pathlib
 import sys
 import traceback
+from dataclasses import replace
 from typing import Annotated, Optional
 
 import typer
@@ -33,13 +34,14 @@ RunFolder = Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run's 
 @app.command(epilog="Example: multimodel recipes")
 def recipes():
     """List the shipped recipes: tasks, data, expected time and scores."""
-    from multimodel.training.shipped import describe_recipes
+    from multimodel.shipped import describe_recipes
 
     typer.echo(describe_recipes())
 
 
 @app.command(epilog="Example: multimodel train quickstart --out runs/mine --steps 100")
 def train(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped name, or a .py file with recipe().")],
     out: Annotated[Optional[pathlib.Path], typer.Option(help="The run's folder; runs/NAME if not given.")] = None,
     steps: Annotated[Optional[int], typer.Option(help="Optimizer steps.")] = None,
@@ -52,11 +54,11 @@ def train(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the model and full errors.")] = False,
 ):
     """Train a recipe, score it on held-out data, and write a run's folder."""
-    from multimodel.training.shipped import load_recipe
+    from multimodel.shipped import load_recipe
     from multimodel.training.train import train as train_recipe
 
     train_recipe(
-        load_recipe(recipe),
+        replace(context.obj(), origin=recipe) if context.obj else load_recipe(recipe),
         out,
         tasks=_names(tasks),
         fresh=fresh,
@@ -79,8 +81,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the tasks object of metrics.json.")] = False,
 ):
     """Score a run on held-out data, from generated output."""
+    from multimodel.shipped import evaluate_run
     from multimodel.training.console import Reporter
-    from multimodel.training.shipped import evaluate_run
 
     reporter = Reporter(quiet=as_json)
     scores = evaluate_run(run, recipe, _names(tasks), split, limit, reporter.evaluating)
@@ -126,19 +128,27 @@ def main(recipe=None):
     """Runs the command line.
 
     Args:
-        recipe: a function without arguments that returns a Recipe. Its file takes the flags of `multimodel train`.
-            None for the `multimodel` command itself.
+        recipe: a function without arguments that returns a Recipe. The script that calls this takes the flags of
+            `multimodel train`. None for the `multimodel` command itself.
     """
     arguments = sys.argv[1:]
     if recipe is not None:
-        arguments = ["train", str(inspect.getsourcefile(recipe)), *arguments]
-    sys.exit(run_command(arguments))
+        arguments = ["train", str(pathlib.Path(sys.argv[0]).resolve()), *arguments]
+    sys.exit(run_command(arguments, recipe))
 
 
-def run_command(arguments):
-    """Runs one command and returns its exit code: 2 for a user's mistake, in one line; 1 for an internal failure."""
+def run_command(arguments, recipe=None):
+    """Runs one command and returns its exit code: 2 for a user's mistake, in one line; 1 for an internal failure.
+
+    Args:
+        arguments: those of the command line.
+        recipe: a function that gives the recipe to train, in place of the one that is named.
+    """
+    for stream in (sys.stdin, sys.stdout):  # bytes that are no UTF-8 must not keep the other inputs from an answer
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape" if stream is sys.stdin else "backslashreplace")
     try:
-        return app(arguments, standalone_mode=False, prog_name="multimodel") or 0
+        return app(arguments, standalone_mode=False, prog_name="multimodel", obj=recipe) or 0
     except TyperException as error:
         _complain(error.format_message())
     except UserError as error:

@@ -7,8 +7,8 @@ import PIL.Image
 import soundfile
 
 from multimodel.cli import run_command
-from multimodel.tasks.animals import scenes
-from multimodel.tasks.speech import SAMPLE_RATE, speech
+from multimodel.tasks.animal_pictures import scenes
+from multimodel.tasks.spoken_words import SAMPLE_RATE, speech
 from multimodel.training.console import Reporter
 from multimodel.training.run import status
 

@@ -2,11 +2,19 @@
 
 import contextlib
 import os
+import threading
+
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def no_stderr():
     """Drops all that this process writes to stderr, native code included."""
+    with _lock:
+        yield from _redirected()
+
+
+def _redirected():
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

@@ -9,25 +9,28 @@ Command:   multimodel train quickstart
 
 The vision tasks learn slowest and text fastest, so pictures of single animals, which cost little, have the largest
 share, and numbers the smallest. A peak learning rate of 4e-3 reached 0.66 on captions where 2e-3 reached 0.55 and
-8e-3 0.33 (250 steps of the two vision tasks). Tasks with 32 input positions and equal targets share a pass.
+8e-3 0.33 (250 steps of the two vision tasks). Speech, numbers and syntax trees are padded to one shape, so that they
+share one pass through the body: two decoder passes instead of four are faster to trace and no slower to run.
 """
 
 from modality_nets import AudioInputNet
 from multimodel import Body, Mixture, Recipe, Task, Vocabulary, main
 from multimodel.tasks import Audio, Image, Label, Text, animals, numbers, python_ast, scenes, speech
-from multimodel.tasks.animals import NAMES
-from multimodel.tasks.speech import SAMPLE_RATE
+from multimodel.tasks.animal_pictures import NAMES
+from multimodel.tasks.spoken_words import SAMPLE_RATE
 
 DIM = 128
+N, M = 32, 28  # positions of inputs and targets; a clip of 1.6 s is 32 positions too
 
 
 def recipe():
     words, nodes = Vocabulary(1000), Vocabulary(400, "tree", mixed=True)
     digits = numbers()
-    english, german = Text("en", words, 12), Text("de", words, 12)
+    english, german = Text("en", words, N), Text("de", words, M)
+    german_in, english_out = Text("de", words, N), Text("en", words, M)
     picture, scene = Image("image", 28, 28), Image("image", 64, 64)
     clip = Audio("audio", SAMPLE_RATE, max_seconds=1.6)
-    statement, tree = Text("statement", words, 32), Text("tree", nodes, 28)
+    statement, tree = Text("statement", words, N), Text("tree", nodes, M)
     translation = ("exact", "bleu", "chrf")
     return Recipe(
         name="quickstart",
@@ -35,9 +38,9 @@ def recipe():
             {
                 Task("animals", animals(), picture, Label("name", NAMES), ("accuracy",)): 8,
                 Task("captions", scenes(), scene, Text("caption", words, 12), ("exact", "bleu", "cer"), "english"): 4,
-                Task("speech", speech(), clip, Text("text", words, 12), ("exact", "wer", "cer"), "english"): 2,
+                Task("speech", speech(), clip, Text("text", words, M), ("exact", "wer", "cer"), "english"): 2,
                 Task("numbers_en_de", digits, english, german, translation, "german"): 1,
-                Task("numbers_de_en", digits, german, english, translation, "english"): 1,
+                Task("numbers_de_en", digits, german_in, english_out, translation, "english"): 1,
                 Task("python_ast", python_ast(), statement, tree, ("exact", "bleu"), "tree"): 4,
             }
         ),

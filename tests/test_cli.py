@@ -1,10 +1,13 @@
 """The command line: what it prints, and what a user's mistakes give."""
 
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import PIL.Image
 import pytest
@@ -27,6 +30,20 @@ def red(tmp_path):
     return str(path)
 
 
+UNREGISTERED = """
+from multimodel import Body
+from multimodel.body import ConvBlock
+from tests import tiny_recipe
+import dataclasses
+
+class Mine(ConvBlock):
+    pass
+
+def recipe():
+    return dataclasses.replace(tiny_recipe.recipe(), body=Body(16, [Mine(16)], [], []))
+"""
+
+
 def one_line(capsys):
     """The error, which must be the only line on stderr, and nothing on stdout."""
     captured = capsys.readouterr()
@@ -41,6 +58,7 @@ def mistakes(run, tmp_path):
     (tmp_path / "syntax.py").write_text("def recipe(:\n")
     (tmp_path / "none.py").write_text("x = 1\n")
     (tmp_path / "other.py").write_text("def recipe():\n    return 3\n")
+    (tmp_path / "block.py").write_text(UNREGISTERED)
     new = ["--out", str(tmp_path / "new")]
     return {
         "unknown command": (["trian"], "Did you mean 'train'"),
@@ -52,6 +70,10 @@ def mistakes(run, tmp_path):
         "recipe that is no Python": (["train", str(tmp_path / "syntax.py")], "syntax.py, line 1: SyntaxError"),
         "file without recipe": (["train", str(tmp_path / "none.py")], "without one"),
         "recipe() of another type": (["train", str(tmp_path / "other.py")], "returns int"),
+        "block of a class that Keras does not know": (
+            ["train", str(tmp_path / "block.py"), *new],
+            "Register its classes with keras.saving.register_keras_serializable",
+        ),
         "unknown flag": (["train", "quickstart", "--stepz", "3"], "--steps"),
         "no number": (["train", "quickstart", "--steps", "many"], "--steps"),
         "no steps": (["train", tiny_recipe.__file__, "--steps", "0", *new], "steps is between 1"),
@@ -60,7 +82,7 @@ def mistakes(run, tmp_path):
         "unknown precision": (["train", tiny_recipe.__file__, "--precision", "bfloat16", *new], "'mixed_bfloat16'"),
         "small batch": (["train", tiny_recipe.__file__, "--batch-size", "2", *new], "batch_size of at least 3"),
         "a run is there": (["train", tiny_recipe.__file__, "--out", run], "Add --fresh"),
-        "no run": (["evaluate", str(tmp_path)], "without model/"),
+        "no run": (["evaluate", str(tmp_path)], "without a readable one"),
         "unknown task in evaluate": (["evaluate", run, "--tasks", "uper"], "Did you mean 'upper'"),
         "unknown split": (["evaluate", run, "--split", "tests"], "Did you mean 'test'"),
         "unknown task in predict": (["predict", run, "colour", "x"], "Did you mean 'colours'"),
@@ -74,7 +96,54 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, tmp_path, capsys):
     for name, (arguments, message) in mistakes(run, tmp_path).items():
         assert run_command(arguments) == 2, name
         assert message in one_line(capsys), name
-    assert not (tmp_path / "new").exists()
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_block_of_ones_own_trains_and_is_scored(tmp_path, capsys):
+    file = tmp_path / "own.py"
+    decorator = 'import keras\n@keras.saving.register_keras_serializable("tests")\nclass'
+    file.write_text(UNREGISTERED.replace("class", decorator))
+    out = str(tmp_path / "run")
+    assert run_command(["train", str(file), "--out", out, "--steps", "1", "--tasks", "colours"]) == 0
+    keras.saving.get_custom_objects().pop("tests>Mine")
+    assert run_command(["evaluate", out, "--json"]) == 0
+    keras.saving.get_custom_objects().pop("tests>Mine")
+    capsys.readouterr()
+    assert run_command(["predict", out, "colours", "x.png"]) == 2
+    assert "import its module" in one_line(capsys)
+
+
+@pytest.mark.parametrize("file", ["model.weights.h5", "architecture.json", "tasks.json", "text.vocabulary"])
+def test_a_damaged_model_is_one_line(run, tmp_path, capsys, file):
+    shutil.copytree(run, tmp_path / "run")
+    damaged = tmp_path / "run" / "model" / file
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    capsys.readouterr()
+    assert run_command(["predict", str(tmp_path / "run"), "upper", "ab"]) == 2
+    assert "whole" in one_line(capsys)
+
+
+def test_a_function_that_gives_a_recipe_is_used_as_it_is(tmp_path):
+    script = "import dataclasses\nfrom tests import tiny_recipe\nfrom multimodel import main\n"
+    script += "main(lambda: dataclasses.replace(tiny_recipe.recipe(), name='other', steps=1))"
+    (tmp_path / "script.py").write_text(script)
+    root = pathlib.Path(__file__).parent.parent
+    flags = ["--tasks", "colours", "--out", str(tmp_path / "run")]
+    result = command(str(tmp_path / "script.py"), *flags, cwd=root, path=root)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["recipe"] == "other"
+
+
+def test_bytes_that_are_no_text_keep_nobody_from_an_answer(run):
+    result = subprocess.run(
+        [sys.executable, "-m", "multimodel", "predict", run, "upper", "--json"],
+        input=b"ab\n\xff\xfe\ncd\n",
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == 3, result.stderr
+    outputs = [json.loads(line)["output"] for line in result.stdout.splitlines()]
+    assert [output is None for output in outputs] == [False, True, False]
 
 
 def test_recipes(capsys):
@@ -136,10 +205,10 @@ def test_predict_answers_the_readable_inputs(run, red, tmp_path, capsys):
     assert "empty" in records[2]["error"]
 
 
-def command(*arguments, stdin=None, cwd=None):
-    return subprocess.run(
-        [sys.executable, *arguments], input=stdin, cwd=cwd, capture_output=True, text=True, check=False
-    )
+def command(*arguments, stdin=None, cwd=None, path=""):
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    program = [sys.executable, *arguments]
+    return subprocess.run(program, input=stdin, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_predict_reads_stdin_and_python_m_works(run):
@@ -152,10 +221,10 @@ def test_predict_reads_stdin_and_python_m_works(run):
 def test_a_recipe_file_takes_the_flags_of_train(tmp_path):
     root = pathlib.Path(__file__).parent.parent
     flags = ["--steps", "1", "--tasks", "upper", "--out", str(tmp_path / "run"), "--seed", "7", "--log-every", "1"]
-    result = command(str(root / "tests" / "tiny_recipe.py"), *flags, cwd=root)
+    result = command(str(root / "tests" / "tiny_recipe.py"), *flags, cwd=root, path=root)
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["seed"] == 7
-    again = command(str(root / "tests" / "tiny_recipe.py"), *flags, cwd=root)
+    again = command(str(root / "tests" / "tiny_recipe.py"), *flags, cwd=root, path=root)
     assert again.returncode == 2
     assert "Traceback" not in again.stderr
 

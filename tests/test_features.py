@@ -54,6 +54,30 @@ def test_grey_arrays_become_rgb():
     assert IMAGE.read(np.zeros((4, 5), "uint8")).shape == (4, 5, 3)
 
 
+def test_sixteen_bits_are_scaled_and_transparency_is_white():
+    deep = PIL.Image.fromarray(np.array([[0, 257, 25700, 65535]], "uint16"))
+    assert IMAGE.read(png(deep))[0, :, 0].tolist() == [0, 1, 100, 255]
+    clear = PIL.Image.new("RGBA", (2, 1), (255, 0, 0, 0))
+    clear.putpixel((1, 0), (255, 0, 0, 255))
+    assert IMAGE.read(png(clear)).tolist() == [[[255, 255, 255], [255, 0, 0]]]
+
+
+def test_broken_bytes_never_escape():
+    """Thousands of damaged files of every kind are read or refused, never anything else."""
+    random = np.random.default_rng(0)
+    kinds = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
+    wholes = [(IMAGE, png(PICTURE, kind)) for kind in kinds] + [(AUDIO, wav(np.zeros(99, "int16")))]
+    for feature, whole in wholes:
+        for _ in range(200):
+            content = bytearray(whole)
+            for place in random.integers(0, len(content), 5):
+                content[place] = random.integers(256)
+            try:
+                feature.read(bytes(content[: random.integers(1, len(content) + 1)]))
+            except UnreadableInputError as error:
+                assert "\n" not in str(error)
+
+
 @pytest.mark.parametrize(
     "value",
     [b"", b"no picture", png(PICTURE)[:50], "missing.png", ".", 7, np.zeros((8, 8)), np.zeros((0, 8), "uint8"), "a\0b"],

@@ -3,11 +3,12 @@
 import json
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from multimodel import Mixture, Task, UserError, Vocabulary
-from multimodel.tasks import ArraySource, Image, JsonlSource, Label, Text
-from multimodel.tasks.mixture import MixedBatches, encode_examples, features_of
+from multimodel.tasks import ArraySource, Audio, Image, JsonlSource, Label, Text
+from multimodel.tasks.mixture import MixedBatches, encode_examples
 
 LABEL = Label("kind", ("even", "odd"))
 
@@ -16,6 +17,14 @@ def task(name, size=10, **columns):
     images = [np.full((4, 4, 3), i, "uint8") for i in range(size)]
     columns = {"image": images, "kind": [LABEL.names[i % 2] for i in range(size)]} | columns
     return Task(name, ArraySource({"train": columns}), Image("image", 4, 4), LABEL, ("accuracy",))
+
+
+def text_task(name, vocabulary):
+    return Task(name, None, Text("x", vocabulary, 4), Text("y", vocabulary, 4))
+
+
+def sound_task(name, rate):
+    return Task(name, None, Audio("x", rate, 1.0), Label("y", ("a",)))
 
 
 def batches(tasks, shares, seed=1, steps=100):
@@ -85,11 +94,6 @@ def test_a_batch_has_inputs_targets_and_weights():
     assert static == (2, 6)
 
 
-def test_generation_gets_no_targets():
-    made = task("a")
-    assert set(features_of(made, encode_examples(made, "train"), np.arange(2), with_targets=False)) == {"inputs"}
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -99,6 +103,13 @@ def test_generation_gets_no_targets():
         (lambda: Mixture({task("a"): 0}), "A rate is positive. Received: 0"),
         (lambda: Mixture({task("a"): 1, task("b"): 1}).shares(1), "batch_size of at least 2"),
         (lambda: Task("a", None, LABEL, LABEL), "inputs must be a feature of text or image or audio"),
+        (
+            lambda: Mixture({text_task("a", Vocabulary(400)): 1, text_task("b", Vocabulary(400)): 1}),
+            "share 'text_input'",
+        ),
+        (lambda: Mixture({sound_task("a", 8000): 1, sound_task("b", 16000): 1}), "share 'audio_input'"),
+        (lambda: Vocabulary(400, "a/b"), "vocabulary's name"),
+        (lambda: Vocabulary(400).train(["", ""]), "Received: 2 empty strings"),
         (lambda: ArraySource({"train": {"a": [1], "b": []}}), "one length. Received: {'a': 1, 'b': 0}"),
         (lambda: encode_examples(task("a"), "tset"), "Unknown split. Received: split='tset'"),
         (lambda: encode_examples(task("a", 0), "train"), "at least one example. Received: 0"),
@@ -130,19 +141,28 @@ def test_jsonl_splits_by_share_without_overlap(tmp_path):
     source = JsonlSource(path, held_out={"validation": 0.05, "test": 0.1})
     found = {split: [row["en"] for row in source.examples(split)] for split in source.splits}
     assert sorted(sum(found.values(), []), key=int) == [str(i) for i in range(100)]
-    assert len(found["train"]) >= 85
-    assert len(found["test"]) >= 5
-    assert len(found["validation"]) == 5
+    assert {split: len(rows) for split, rows in found.items()} == pytest.approx(
+        {"train": 85, "validation": 5, "test": 10}, abs=1
+    )
 
 
 def test_jsonl_of_several_files_and_paths_beside_them(tmp_path):
-    (tmp_path / "cat.png").write_bytes(b"x")
+    PIL.Image.new("RGB", (4, 4), (9, 9, 9)).save(tmp_path / "cat.png")
     paths = {
         split: jsonl(tmp_path / f"{split}.jsonl", [{"image": "cat.png", "text": "cat"}]) for split in ("train", "test")
     }
     source = JsonlSource(splits=paths)
     assert source.splits == ("train", "test")
-    assert source.examples("test") == [{"image": str(tmp_path / "cat.png"), "text": "cat"}]
+    label = Label("text", ("cat",))
+    made = encode_examples(Task("a", source, Image("image", 4, 4), label), "test")
+    assert (made.inputs == 9).all()
+    assert made.raw_targets == ["cat"]
+
+
+def test_text_that_is_also_a_file_stays_text(tmp_path):
+    (tmp_path / "cat").write_text("a file of that name")
+    source = JsonlSource(jsonl(tmp_path / "train.jsonl", [{"text": "cat"}] * 3), held_out={})
+    assert source.examples("train")[0] == {"text": "cat"}
 
 
 @pytest.mark.parametrize(

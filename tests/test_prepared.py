@@ -10,9 +10,9 @@ import pytest
 from multimodel import UserError
 from multimodel.tasks import animals, numbers, python_ast, scenes, speech
 from multimodel.tasks.prepared import PreparedSource, cache_folder
-from multimodel.tasks.python_ast import bracketed
+from multimodel.tasks.syntax_trees import bracketed
 
-SPEECH = sys.modules["multimodel.tasks.speech"]
+SPEECH = sys.modules["multimodel.tasks.spoken_words"]
 COLUMNS = {
     "text": ["", "a\0", "müd\n"],
     "array": np.arange(6).reshape(3, 2),

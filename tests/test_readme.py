@@ -63,8 +63,12 @@ def test_a_task_takes_under_twenty_lines(place, monkeypatch):
     assert json.loads(pathlib.Path("runs/shout/metrics.json").read_text())["tasks"]["shout"]["examples"] == 4
 
 
+def test_no_figure_is_left_open():
+    assert not re.search(r"@\w+@", README)
+
+
 def test_the_tree_names_every_file_of_the_packages():
     tree = README.split("## What is where")[1].split("```")[1]
-    for package in ("multimodel", "recipes", "benchmarks"):
+    for package in ("multimodel", "modality_nets", "recipes", "benchmarks", "tests"):
         for file in (ROOT / package).rglob("*.py"):
             assert file.name in tree or file.name == "__init__.py" or file.name == "__main__.py", file.name

@@ -4,7 +4,7 @@ import json
 
 import multimodel as mm
 from multimodel.quickstart import write_examples
-from multimodel.training.shipped import load_recipe, shipped_names
+from multimodel.shipped import load_recipe, shipped_names
 
 
 def test_quickstart_is_the_only_recipe_that_needs_a_test_here():
@@ -43,7 +43,17 @@ def test_quickstart_reads_its_own_kinds_of_files(quickstart, tmp_path):
         assert isinstance(model.predict(task, [value])[0], str)
 
 
-def test_quickstart_cuts_almost_nothing():
+def test_quickstart_cuts_less_than_one_in_a_hundred(quickstart):
+    table = [
+        line.split("│") for line in quickstart[1].split("Training")[0].splitlines() if "image" in line or "text" in line
+    ]
+    cells = {row[1].strip(): (int(row[4]), int(row[7])) for row in table if len(row) > 8}
+    assert len(cells) == 6
+    for task, (examples, cut) in cells.items():
+        assert cut <= examples / 100, task
+
+
+def test_quickstart_shares():
     recipe = load_recipe("quickstart")
     shares = recipe.mixture.shares(recipe.batch_size)
     assert shares == {

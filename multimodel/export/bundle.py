@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from multimodel.errors import UserError, unknown
 from multimodel.generation.greedy import GreedyGenerator
 from multimodel.model import MultiModel
 from multimodel.tasks import features
+from multimodel.tasks.mixture import mask_of
 from multimodel.tasks.vocabulary import Vocabulary
 
 CHUNK = 64  # rows of one compiled call
@@ -88,7 +90,7 @@ class Bundle:
             part = slice(start, start + CHUNK)
             batch = {"inputs": inputs[part]}
             if lengths is not None:
-                batch["inputs_mask"] = np.arange(inputs.shape[1]) < lengths[part, None]
+                batch["inputs_mask"] = mask_of(inputs.shape[1], lengths[part])
             size = len(batch["inputs"])
             if start:  # a last chunk of its own size would be compiled on its own
                 batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
@@ -106,18 +108,20 @@ class Bundle:
         return self.generate(task, np.asarray(inputs), None if lengths is None else np.asarray(lengths))
 
     def save(self, folder):
-        """Writes weights, architecture and vocabularies into a new folder."""
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True)
+        """Writes weights, architecture and vocabularies into a new folder, which appears once all of it is there."""
+        draft = pathlib.Path(folder).with_name(f".{pathlib.Path(folder).name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        self.model.save_weights(draft / "model.weights.h5")
         tasks = {
             name: {"inputs": features.to_json(self.inputs[name]), "targets": features.to_json(self.targets[name])}
             for name in self.tasks
         }
-        (folder / "architecture.json").write_text(json.dumps(self.model.get_config(), indent=1))
-        (folder / "tasks.json").write_text(json.dumps(tasks, indent=1, ensure_ascii=False))
+        (draft / "architecture.json").write_text(json.dumps(self.model.get_config(), indent=1))
+        (draft / "tasks.json").write_text(json.dumps(tasks, indent=1))
         for vocabulary in vocabularies_of([*self.inputs.values(), *self.targets.values()]):
-            (folder / f"{vocabulary.name}.vocabulary").write_bytes(vocabulary.save())
-        self.model.save_weights(folder / "model.weights.h5")
+            (draft / f"{vocabulary.name}.vocabulary").write_bytes(vocabulary.save())
+        draft.rename(folder)
 
     @classmethod
     def load(cls, folder):
@@ -152,7 +156,7 @@ def load(path):
     """The trained model of a run's folder, as a Bundle.
 
     Raises:
-        UserError: if there is none.
+        UserError: if there is none, or it is damaged.
     """
     folder = pathlib.Path(path) / "model"
     if not (folder / "model.weights.h5").is_file():
@@ -160,7 +164,15 @@ def load(path):
             f"A run's folder holds a trained model. Received: {str(path)!r}, without model/. "
             f"Train one: multimodel train quickstart --out {path}"
         )
-    return Bundle.load(folder)
+    try:
+        return Bundle.load(folder)
+    except (OSError, ValueError, KeyError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"A model's folder is whole. Received: {str(folder)!r} ({type(error).__name__}: {str(error)[:120]}). "
+            f"Train it again."
+        ) from error
 
 
 def vocabularies_of(feature_list):

@@ -1,12 +1,12 @@
 """What to learn: tasks, their features, sources and mixtures, and the quickstart's datasets."""
 
-from multimodel.tasks.animals import animals, scenes
+from multimodel.tasks.animal_pictures import animals, scenes
 from multimodel.tasks.features import Audio, Image, Label, Text
 from multimodel.tasks.mixture import Mixture
-from multimodel.tasks.numbers import numbers
-from multimodel.tasks.python_ast import python_ast
+from multimodel.tasks.number_words import numbers
 from multimodel.tasks.sources import ArraySource, JsonlSource
-from multimodel.tasks.speech import speech
+from multimodel.tasks.spoken_words import speech
+from multimodel.tasks.syntax_trees import python_ast
 from multimodel.tasks.task import Task
 from multimodel.tasks.vocabulary import Vocabulary
 

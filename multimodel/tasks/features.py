@@ -1,8 +1,8 @@
 """Features: one field of a raw example, from a file or value to arrays and back.
 
 A feature works in two steps. `read` turns what a user has (a path, bytes, a value) into the canonical value by robust
-libraries. `encode` turns canonical values into arrays by TensorFlow ops, one function for every use, so that training
-and prediction cannot differ.
+libraries. `encode` turns canonical values into arrays, in one function for every use, so that training and prediction
+cannot differ.
 """
 
 import dataclasses
@@ -116,11 +116,8 @@ class Image:
                 )
             return value if value.ndim == 3 else np.repeat(value[..., None], 3, axis=2)
         if not isinstance(value, PIL.Image.Image):
-            value = _read_file(value, "image", lambda file: PIL.Image.open(file))
-        try:
-            return np.asarray(PIL.ImageOps.exif_transpose(value).convert("RGB"))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UnreadableInputError(f"not a whole image ({_one_line(error)})") from None
+            return _read_file(value, "image", lambda file: _to_rgb(PIL.Image.open(file)))
+        return _to_rgb(value)
 
     def encode(self, values):
         """List of RGB uint8 `(h, w, 3)` -> uint8 `(b, height, width, 3)`, and None since no length varies."""
@@ -243,6 +240,18 @@ def from_json(values, vocabularies):
     if "names" in values:
         values["names"] = tuple(values["names"])
     return kind(**values)
+
+
+def _to_rgb(picture):
+    """A PIL image of any mode, upright -> RGB uint8 `(h, w, 3)`: 16 bits scaled to 8, transparency over white."""
+    picture = PIL.ImageOps.exif_transpose(picture)
+    if picture.mode.startswith("I"):  # Pillow itself would clip 16 bits to 255
+        grey = np.clip(np.asarray(picture).astype("float64") / 257, 0, 255)
+        picture = PIL.Image.fromarray(np.round(grey).astype("uint8"))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = PIL.Image.alpha_composite(PIL.Image.new("RGBA", picture.size, "white"), picture)
+    return np.asarray(picture.convert("RGB"))
 
 
 def _read_file(value, kind, decode):

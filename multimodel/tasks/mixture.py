@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,7 @@ class Mixture:
         rates: `{task: rate}`; every batch holds each task's share, `rate / sum of rates` of it.
 
     Raises:
-        UserError: if there is no task, two share a name, or a rate is not positive.
+        UserError: if there is no task, two share a name, a rate is not positive, or tasks that share a net disagree.
     """
 
     def __init__(self, rates):
@@ -32,6 +33,23 @@ class Mixture:
         for name, rate in self.rates.items():
             if not rate > 0:
                 raise UserError(f"A rate is positive. Received: {rate} for task {name!r}. Leave the task out instead.")
+        self._check_nets()
+
+    def _check_nets(self):
+        """Tasks that name the same net must agree in what it reads or writes."""
+        users: dict[str, tuple] = {}
+        for task in self.tasks.values():
+            signature = task.signature()
+            for net, feature in ((signature.input_net, task.inputs), (signature.output_net, task.targets)):
+                # What a net is made for: a vocabulary, a sample rate, or names of classes.
+                kind = feature.modality, *(getattr(feature, a, None) for a in ("vocabulary", "sample_rate", "names"))
+                other, known = users.setdefault(net, (task.name, kind))
+                if known != kind:
+                    raise UserError(
+                        f"Tasks that share a net agree in modality, vocabulary, sample rate and labels. Received: "
+                        f"{other!r} and {task.name!r}, which share {net!r}. Give the vocabulary or command of one "
+                        f"another name."
+                    )
 
     def only(self, names):
         """The mixture of some of its tasks, at their rates."""
@@ -88,6 +106,20 @@ class EncodedExamples:
         return len(self.targets)
 
 
+def raw_examples(task, split):
+    """The examples of a split as the source gives them.
+
+    Raises:
+        UserError: if there is no such split, or it is empty.
+    """
+    if split not in task.source.splits:
+        raise unknown("split", split, task.source.splits)
+    examples = task.source.examples(split)
+    if not len(examples):
+        raise UserError(f"A split holds at least one example. Received: 0 in split {split!r} of task {task.name!r}.")
+    return examples
+
+
 def encode_examples(task, split, limit=None):
     """Reads and encodes the examples of a split, `limit` at most.
 
@@ -95,11 +127,7 @@ def encode_examples(task, split, limit=None):
         UserError: if there is no such split, no example, a field is missing, or a value cannot be read; the message
             names task, field and example.
     """
-    if split not in task.source.splits:
-        raise unknown("split", split, task.source.splits)
-    examples = task.source.examples(split)[:limit]
-    if not len(examples):
-        raise UserError(f"A split holds at least one example. Received: 0 in split {split!r} of task {task.name!r}.")
+    examples = raw_examples(task, split)[:limit]
     inputs, input_lengths, raw_inputs = _encode_column(task, task.inputs, examples)
     targets, target_lengths, raw_targets = _encode_column(task, task.targets, examples)
     too_long = np.zeros(len(examples), bool)
@@ -129,14 +157,19 @@ def _encode_column(task, feature, examples):
     return array, np.concatenate(lengths) if lengths else None, values
 
 
-def features_of(task, examples, rows, with_targets=True):
-    """What the model reads for `rows` of encoded examples."""
+def features_of(task, examples, rows):
+    """What the model reads in training for `rows` of encoded examples."""
     features = {"inputs": examples.inputs[rows]}
     if examples.input_lengths is not None:
-        features["inputs_mask"] = np.arange(examples.inputs.shape[1]) < examples.input_lengths[rows][:, None]
-    if with_targets and task.targets.modality == "text":
+        features["inputs_mask"] = mask_of(examples.inputs.shape[1], examples.input_lengths[rows])
+    if task.targets.modality == "text":
         features["targets"] = examples.targets[rows]
     return features
+
+
+def mask_of(size, lengths):
+    """`(b, size)` boolean, True before each row's length."""
+    return np.arange(size) < lengths[:, None]
 
 
 class MixedBatches:
@@ -204,9 +237,11 @@ def read_field(task, feature, index, example):
             f"Task {task.name!r}: every example has the field {feature.field!r}. "
             f"Received: example {index} with {sorted(example)}."
         )
+    value = example[feature.field]
+    if feature.modality in ("image", "audio") and isinstance(value, str):
+        value = str(pathlib.Path(getattr(task.source, "folder", "")) / value)
     try:
-        return feature.read(example[feature.field])
+        return feature.read(value)
     except UnreadableInputError as error:
-        value = example[feature.field]
         shown = f" ({value[:80]!r})" if isinstance(value, str) else ""
         raise UserError(f"Task {task.name!r}, field {feature.field!r}, example {index}{shown}: {error}.") from None

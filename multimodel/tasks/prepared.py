@@ -81,6 +81,11 @@ class PreparedSource:
             sums = {file.name: _checksum(file) for file in sorted(draft.glob("*.npz"))}
             (draft / "manifest.json").write_text(json.dumps({"files": sums}, indent=1))
             self._publish(draft)
+        except OSError as error:
+            raise UserError(
+                f"Data is built into a folder with room for it. Received: {self.folder.parent} ({error.strerror}). "
+                f"Make room, or set MULTIMODEL_CACHE to another folder."
+            ) from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 

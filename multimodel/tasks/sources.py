@@ -49,24 +49,26 @@ class ArraySource:
 class JsonlSource:
     """A file with one JSON object a line, or one file for each split.
 
-    A value that names an existing file beside the JSONL file becomes its path, for features that read files.
-
     Args:
         path: of the file; its examples are shared out to the splits by `held_out`.
-        held_out: `{split: share}` of the examples that training does not see. Every k-th line goes to a split, so
-            equal lines must be removed before.
+        held_out: `{split: share}` of the examples that training does not see, spread evenly over the lines. Equal
+            lines are not looked for: remove them before.
         splits: `{split: path}` instead of `path`, where the splits are files of their own.
+
+    Attributes:
+        folder: where relative paths of images and clips start: beside the (first) file.
 
     Raises:
         UserError: if a file is missing or a line is no JSON object; the message names file and line.
     """
 
     def __init__(self, path=None, held_out=None, splits=None):
+        if (path is None) == (splits is None):
+            raise UserError(f"Give one of path and splits. Received: path={path!r}, splits={splits!r}.")
         self._held_out = {"test": 0.1} if held_out is None else held_out
         self._paths = {split: pathlib.Path(file) for split, file in (splits or {}).items()}
         self._path = pathlib.Path(path) if path is not None else None
-        if (path is None) == (splits is None):
-            raise UserError(f"Give one of path and splits. Received: path={path!r}, splits={splits!r}.")
+        self.folder = (self._path or next(iter(self._paths.values()))).parent
         self.splits = tuple(self._paths) or ("train", *self._held_out)
 
     def examples(self, split):
@@ -76,9 +78,11 @@ class JsonlSource:
         return [example for i, example in enumerate(examples) if self._split_of(i) == split]
 
     def _split_of(self, index):
-        """Spreads each held-out share evenly over the lines."""
+        """Multiples of the golden ratio fill the unit interval evenly; each held-out split owns a piece of it."""
+        place, end = index * 0.6180339887498949 % 1, 0.0
         for split, share in self._held_out.items():
-            if int((index + 1) * share) > int(index * share):
+            end += share
+            if place < end:
                 return split
         return "train"
 
@@ -97,17 +101,5 @@ def _read_lines(path):
                 raise UserError(f"{path}, line {number}: not JSON ({error}).") from None
             if not isinstance(example, dict):
                 raise UserError(f"{path}, line {number}: each line is a JSON object. Received: {line.strip()[:60]}")
-            examples.append({field: _beside(path.parent, value) for field, value in example.items()})
+            examples.append(example)
     return examples
-
-
-def _beside(folder, value):
-    """A relative path of an existing file becomes that file's path; anything else stays."""
-    if isinstance(value, str) and value and "\n" not in value and "\0" not in value and len(value) < 1024:
-        file = folder / value
-        try:
-            if file.is_file():
-                return str(file)
-        except OSError:
-            pass
-    return value

@@ -1,6 +1,7 @@
 """Vocabulary: text to subword ids and back, for any string."""
 
 import io
+import re
 from typing import Any
 
 import sentencepiece
@@ -30,6 +31,10 @@ class Vocabulary:
     """
 
     def __init__(self, size, name="text", mixed=False):
+        if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+            raise UserError(
+                f"A vocabulary's name is letters, digits and underscores. Received: name={name!r}. Choose another."
+            )
         self.size, self.name, self.mixed = size, name, mixed
         self._model = b""
         self._tokenizer: Any = None
@@ -42,15 +47,21 @@ class Vocabulary:
         """Learns byte-pair subwords from an iterable of strings.
 
         Raises:
-            ValueError: if `size` leaves no room for subwords.
+            UserError: if `size` leaves no room for subwords, or all strings are empty.
         """
         if self.size <= 300:
             raise UserError(
                 f"A vocabulary holds 256 bytes and some subwords. Received: size={self.size}. Choose a size above 300."
             )
+        texts = [_escape(text) for text in texts]
+        if not any(texts):
+            raise UserError(
+                f"A vocabulary learns from text. Received: {len(texts)} empty strings for vocabulary {self.name!r}. "
+                f"Check the field that its features read."
+            )
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_escape(text) for text in texts),
+            sentence_iterator=iter(texts),
             model_writer=model,
             vocab_size=self.size,
             model_type="bpe",

@@ -5,6 +5,7 @@ import numpy as np
 
 from modality_nets import AudioInputNet, ImageInputNet, LabelOutputNet, TextInputNet, TextOutputNet
 from multimodel.backend import compile_for_backend, trace_quickly
+from multimodel.errors import UserError
 from multimodel.model import MultiModel
 from multimodel.training.losses import SmoothedCrossEntropy
 
@@ -57,8 +58,19 @@ def _make_nets(recipe):
 
 
 def _copy(layer):
-    """The same layer, new. One that was made in float32 follows the policy that is now in force."""
-    return type(layer).from_config(_without_float32(layer.get_config()))
+    """The same layer, new. One that was made in float32 follows the policy that is now in force.
+
+    Raises:
+        UserError: if it holds a layer that Keras cannot make anew.
+    """
+    try:
+        return type(layer).from_config(_without_float32(layer.get_config()))
+    except (TypeError, NotImplementedError) as error:
+        raise UserError(
+            f"Parts of a recipe can be made from their configuration. Received: {layer.name} "
+            f"({str(error).partition('Full object config')[0][:200]}). Register its classes with "
+            f"keras.saving.register_keras_serializable, and give them get_config."
+        ) from error
 
 
 def _without_float32(config):

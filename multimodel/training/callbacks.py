@@ -11,6 +11,8 @@ import keras
 class History(keras.callbacks.Callback):
     """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and shows it.
 
+    With a single task, Keras names no loss of its own: its loss then includes the balance losses.
+
     Args:
         file: the path of `history.jsonl`.
         model: the compiled MultiModel.
@@ -35,15 +37,20 @@ class History(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
         self.reporter.step(self.step, time.monotonic() - self._start)
-        if self.step % self.log_every == 0 or self.step == self.steps:
+        self._logs = logs
+        if self.step % self.log_every == 0:
             self._log(logs)
 
     def on_train_end(self, logs=None):
+        if self.step % self.log_every:
+            self._log(self._logs)
         self.reporter.trained()
 
     def _log(self, logs):
-        losses = {task: float(logs.get(f"{task}_loss", logs["loss"])) for task in self.shares}
-        accuracies = {task: float(logs.get(f"{task}_accuracy", logs.get("accuracy", 0.0))) for task in self.shares}
+        losses = {task: float(logs[f"{task}_loss" if len(self.shares) > 1 else "loss"]) for task in self.shares}
+        accuracies = {
+            task: float(logs[f"{task}_accuracy" if len(self.shares) > 1 else "accuracy"]) for task in self.shares
+        }
         record = {
             "step": self.step,
             "seconds": round(time.monotonic() - self._start, 2),

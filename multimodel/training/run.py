@@ -91,9 +91,23 @@ class Run:
 def status(folder):
     """`running`, `finished` or `failed`, as the folder's `run.json` has it."""
     try:
-        return json.loads((pathlib.Path(folder) / "run.json").read_text())["status"]
-    except (OSError, ValueError, KeyError):
+        return read_run(folder)["status"]
+    except (UserError, KeyError):
         return "unknown"
+
+
+def read_run(folder):
+    """The folder's `run.json`.
+
+    Raises:
+        UserError: if there is none, or it cannot be read.
+    """
+    try:
+        return json.loads((pathlib.Path(folder) / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError(
+            f"A run's folder holds a run.json. Received: {str(folder)!r}, without a readable one. Check the path."
+        ) from None
 
 
 def write_json(file, values):

@@ -8,7 +8,7 @@ import keras
 
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import Bundle, vocabularies_of
-from multimodel.tasks.mixture import MixedBatches, encode_examples, read_field
+from multimodel.tasks.mixture import MixedBatches, encode_examples, raw_examples, read_field
 from multimodel.training.build import build_model, compile_model
 from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
@@ -92,6 +92,8 @@ def prepare(recipe, precision, reporter):
     shares = recipe.mixture.shares(recipe.batch_size)
     train_vocabularies(tasks)
     examples = {name: encode_examples(task, "train") for name, task in tasks.items()}
+    for task in tasks.values():
+        encode_examples(task, "test")  # what cannot be scored is found before training, not after
     reporter.mixture(tasks, shares, examples)
     batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
     model = build_model(recipe, precision)
@@ -110,7 +112,7 @@ def train_vocabularies(tasks):
                     read_field(task, feature, i, example)
                     for task, feature in features
                     if getattr(feature, "vocabulary", None) is vocabulary
-                    for i, example in enumerate(task.source.examples("train"))
+                    for i, example in enumerate(raw_examples(task, "train"))
                 ]
             )
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 import importlib
-import json
 import pathlib
 import pkgutil
+import sys
 import types
 
 import recipes
@@ -12,6 +12,7 @@ from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import load
 from multimodel.training.evaluate import evaluate
 from multimodel.training.recipe import Recipe
+from multimodel.training.run import read_run
 
 
 def shipped_names():
@@ -40,13 +41,14 @@ def _recipe_of_file(path):
     module = types.ModuleType(path.stem)
     module.__file__ = str(path)
     try:
+        sys.path.insert(0, str(path.parent.resolve()))  # as Python does for a script, so that it finds its neighbours
         exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
         recipe = module.recipe() if hasattr(module, "recipe") else None
     except UserError:
         raise
     except Exception as error:
         line = _line_in(error, path)
-        raise UserError(f"{path}{line}: {type(error).__name__}: {error} (--verbose shows more)") from error
+        raise UserError(f"{path}{line}: {type(error).__name__}: {error}") from error
     if not isinstance(recipe, Recipe):
         raise UserError(
             f"A recipe file has a function recipe() that returns a Recipe. Received: {path}, "
@@ -93,14 +95,14 @@ def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, repo
     Raises:
         UserError: if run, recipe, task or split cannot be found.
     """
-    bundle = load(folder)
-    origin = recipe or json.loads((pathlib.Path(folder) / "run.json").read_text()).get("recipe_file")
+    origin = recipe or read_run(folder).get("recipe_file")
     if not origin:
         raise UserError(
             f"A run is scored on its recipe's data. Received: {str(folder)!r}, trained from Python. "
             f"Add --recipe FILE.py."
         )
-    known = load_recipe(origin).mixture.tasks
+    known = load_recipe(origin).mixture.tasks  # first: it may define classes that the model is made of
+    bundle = load(folder)
     for name in tasks or ():
         if name not in bundle.tasks:
             raise unknown("task", name, bundle.tasks)

@@ -61,6 +61,8 @@ class _Speaker:
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())
         data = espeakng_loader.get_data_path().encode()
         self._sample_rate = self._library.espeak_Initialize(self.SYNCHRONOUS, 0, data, 0)
+        if self._sample_rate <= 0:
+            raise RuntimeError(f"espeak-ng cannot start with the data in {data.decode()}")
         self._pieces: list[np.ndarray] = []
         callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
         self._callback = callback(self._receive)
@@ -75,6 +77,8 @@ class _Speaker:
         self._library.espeak_SetParameter(self.PITCH, pitch, 0)
         content = text.encode()
         self._library.espeak_Synth(content, len(content) + 1, 0, 1, 0, self.UTF8, None, None)
+        if not self._pieces:
+            raise RuntimeError(f"espeak-ng said nothing for {text!r} in voice {voice!r}")
         return soxr.resample(np.concatenate(self._pieces), self._sample_rate, SAMPLE_RATE)
 
     def _receive(self, samples, length, events):
