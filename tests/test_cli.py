@@ -101,8 +101,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, tmp_path, capsys):
 
 def test_a_block_of_ones_own_trains_and_is_scored(tmp_path, capsys):
     file = tmp_path / "own.py"
-    decorator = 'import keras\n@keras.saving.register_keras_serializable("tests")\nclass'
-    file.write_text(UNREGISTERED.replace("class", decorator))
+    decorator = 'import keras\n@keras.saving.register_keras_serializable("tests")\nclass Mine'
+    file.write_text(UNREGISTERED.replace("class Mine", decorator))
     out = str(tmp_path / "run")
     assert run_command(["train", str(file), "--out", out, "--steps", "1", "--tasks", "colours"]) == 0
     keras.saving.get_custom_objects().pop("tests>Mine")

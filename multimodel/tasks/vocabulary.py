@@ -83,11 +83,18 @@ class Vocabulary:
         self.load(model.getvalue())
 
     def load(self, model):
-        """Takes over a trained model: the bytes that `save` gave."""
+        """Takes over a trained model: the bytes that `save` gave.
+
+        Raises:
+            ValueError: if they are damaged.
+        """
         self._model = model
-        with no_stderr():  # tensorflow-text notes each model that normalises nothing
-            self._tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
-            self._tokenizer.tokenize([""])
+        try:
+            with no_stderr():  # tensorflow-text notes each model that normalises nothing
+                self._tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
+                self._tokenizer.tokenize([""])
+        except tf.errors.OpError:
+            raise ValueError(f"not a whole vocabulary model: {len(model)} bytes") from None
 
     def save(self):
         """The trained model as bytes."""
