@@ -20,7 +20,7 @@ class Reporter:
     def mixture(self, tasks, shares, examples):
         """The shares of a step, and how many examples there are."""
         total = sum(shares.values())
-        table = Table("task", "reads", "writes", "examples", "a step", "share", "cut", title="Each step holds")
+        table = Table("task", "reads", "writes", "examples", "a step", "share", "too long", title="Each step holds")
         for name, task in tasks.items():
             table.add_row(
                 name,
@@ -34,6 +34,7 @@ class Reporter:
         self._console.print(table)
 
     def training(self, steps):
+        self._steps = steps
         self.line(f"Training {steps} steps; the first one includes tracing.")
         if self._console.is_terminal:
             columns = (
@@ -54,9 +55,11 @@ class Reporter:
             self._bar.update(self._task, completed=step)
 
     def interval(self, record):
-        """One line: step, seconds, and each task's loss and teacher-forced accuracy."""
+        """One line: step, time, and each task's loss and teacher-forced accuracy."""
+        step, seconds = record["step"], record["seconds"]
+        left = seconds / step * (self._steps - step)
         tasks = "  ".join(f"{task} {loss:.2f}/{record['accuracy'][task]:.2f}" for task, loss in record["loss"].items())
-        self.line(f"step {record['step']} ({record['seconds']:.0f} s) loss/accuracy: {tasks}")
+        self.line(f"step {step} ({seconds:.0f} s, {left:.0f} s left) loss/accuracy: {tasks}")
 
     def stopping(self):
         self.line("Stopping after this step, to keep and score the weights. Ctrl-C again ends at once.")
