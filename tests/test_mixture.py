@@ -8,7 +8,8 @@ import pytest
 
 from multimodel import Mixture, Task, UserError, Vocabulary
 from multimodel.tasks import ArraySource, Audio, Image, JsonlSource, Label, Text
-from multimodel.tasks.mixture import MixedBatches, encode_examples
+from multimodel.tasks.batches import MixedBatches
+from multimodel.tasks.examples import encode_examples
 
 LABEL = Label("kind", ("even", "odd"))
 

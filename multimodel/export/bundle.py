@@ -13,7 +13,7 @@ from multimodel.errors import UserError, unknown
 from multimodel.generation.greedy import GreedyGenerator
 from multimodel.model import MultiModel
 from multimodel.tasks import features
-from multimodel.tasks.mixture import mask_of
+from multimodel.tasks.batches import mask_of
 from multimodel.tasks.vocabulary import Vocabulary
 
 CHUNK = 64  # rows of one compiled call

@@ -2,7 +2,7 @@
 
 import json
 
-from multimodel.tasks.mixture import encode_examples
+from multimodel.tasks.examples import encode_examples
 from multimodel.training.metrics import most_frequent, score
 
 

@@ -8,7 +8,8 @@ import keras
 
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import Bundle, vocabularies_of
-from multimodel.tasks.mixture import MixedBatches, encode_examples, raw_examples, read_field
+from multimodel.tasks.batches import MixedBatches
+from multimodel.tasks.examples import encode_examples, raw_examples, read_field
 from multimodel.training.build import build_model, compile_model
 from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
