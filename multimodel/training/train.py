@@ -126,5 +126,11 @@ def fit(model, batches, recipe, run, reporter, log_every):
     with StopOnInterrupt(reporter) as interrupt, warnings.catch_warnings():
         # Label tasks alone leave mixer and decoder without gradients, and are right to.
         warnings.filterwarnings("ignore", "Gradients do not exist")
-        model.fit(batches.dataset(), shuffle=False, verbose=0, callbacks=[history, interrupt.callback])
+        model.fit(
+            batches.dataset(),
+            steps_per_epoch=len(batches),
+            shuffle=False,
+            verbose=0,
+            callbacks=[history, interrupt.callback],
+        )
     return history.step, time.monotonic() - start
