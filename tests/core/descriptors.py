@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -54,8 +55,9 @@ BLOCKS = [
 ]
 BODIES = [
     Row("Body.small", lambda: Body.small(DIM), _vectors, causal=True, context=True),
-    Row("Body.paper", lambda: Body.paper(DIM, num_experts=8), _vectors, causal=True, context=True),
 ]
+if keras.backend.backend() == "tensorflow":  # the same blocks, more of them; JAX compiles each anew, for minutes
+    BODIES.append(Row("Body.paper", lambda: Body.paper(DIM, num_experts=8), _vectors, causal=True, context=True))
 NETS = [
     Row("TextInputNet", lambda: TextInputNet(50, DIM), _ids, bodily=False),
     Row(
