@@ -52,7 +52,14 @@ def recipe():
         description="six tasks over text, images and audio, on a laptop",
         data="200 MB in the cache, from packages of the extra 'quickstart'; speech and numbers are synthetic",
         time="about 7 minutes of training on two cores",
-        scores={"animals": 0.97, "captions": 0.93, "speech": 0.98, "numbers_en_de": 0.99, "numbers_de_en": 0.98, "python_ast": 0.87},
+        scores={
+            "animals": 0.97,
+            "captions": 0.93,
+            "speech": 0.98,
+            "numbers_en_de": 0.99,
+            "numbers_de_en": 0.98,
+            "python_ast": 0.87,
+        },
     )
 
 

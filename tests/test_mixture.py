@@ -101,7 +101,8 @@ def test_a_batch_has_inputs_targets_and_weights():
         (lambda: task("a b"), "Try 'a_b'"),
         (lambda: Mixture({}), "has tasks"),
         (lambda: Mixture({task("a"): 1, task("a"): 1}), "Rename one"),
-        (lambda: Mixture({task("a"): 0}), "A rate is positive. Received: 0"),
+        (lambda: Mixture({task("a"): 0}), "positive and finite. Received: 0"),
+        (lambda: Mixture({task("a"): float("inf")}), "positive and finite. Received: inf"),
         (lambda: Mixture({task("a"): 1, task("b"): 1}).shares(1), "batch_size of at least 2"),
         (lambda: Task("a", None, LABEL, LABEL), "inputs must be a feature of text or image or audio"),
         (

@@ -190,7 +190,7 @@ def test_speech_is_sound_of_its_words():
         assert len(examples) == SPEECH.CLIPS[split]
         for example in examples:
             assert 1 <= len(example["text"].split()) <= 3
-            assert 0.15 < len(example["audio"]) / SPEECH.SAMPLE_RATE < 2
+            assert 0.1 < len(example["audio"]) / SPEECH.SAMPLE_RATE < 2
             assert np.abs(example["audio"]).max() > 1000
 
 

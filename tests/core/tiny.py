@@ -59,7 +59,9 @@ def features(rows=3, seed=0):
         if s.input_dtype == "float32":
             values = {"inputs": random.normal(size=shape).astype("float32")}
         else:
-            values = {"inputs": random.integers(2, 40, size=shape).astype(s.input_dtype)}
+            values = {
+                "inputs": random.integers(2, 256 if s.input_dtype == "uint8" else 40, shape).astype(s.input_dtype)
+            }
         if s.input_modality != "image":
             values["inputs_mask"] = mask_of(random.integers(1, s.input_shape[0] + 1, rows), s.input_shape[0])
         if s.target_modality == "text":
