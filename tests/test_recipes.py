@@ -1,8 +1,11 @@
 """Every shipped recipe trains for a step, scores itself, and answers."""
 
 import json
+import pathlib
+import shutil
 
 import multimodel as mm
+import multimodel.quickstart
 from multimodel.quickstart import write_examples
 from multimodel.shipped import load_recipe, shipped_names
 
@@ -64,3 +67,24 @@ def test_quickstart_shares():
         "numbers_de_en": 16,
         "python_ast": 64,
     }
+
+
+def test_make_quickstart_reports_a_finished_run(quickstart, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(quickstart[0], "runs/quickstart")
+    monkeypatch.setattr(multimodel.quickstart, "run_command", None)
+    assert multimodel.quickstart.main() == 0
+    printed = capsys.readouterr().out
+    assert "is finished" in printed
+    assert "python_ast" in printed
+    assert printed.count(".venv/bin/multimodel predict") == 3
+
+
+def test_make_quickstart_starts_a_broken_off_run_afresh(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("runs/quickstart").mkdir(parents=True)
+    pathlib.Path("runs/quickstart/run.json").write_text('{"status": "running"}')
+    commands = []
+    monkeypatch.setattr(multimodel.quickstart, "run_command", lambda arguments: commands.append(arguments) or 2)
+    assert multimodel.quickstart.main() == 2
+    assert commands == [["train", "quickstart", "--out", "runs/quickstart", "--fresh"]]
