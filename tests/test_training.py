@@ -26,7 +26,7 @@ def read(file):
 
 def test_one_seed_one_history(tmp_path):
     def losses(folder, seed):
-        mm.train(tiny_recipe.recipe(), tmp_path / folder, tasks=["upper"], steps=3, log_every=1, seed=seed)
+        mm.train(tiny_recipe.recipe(), tmp_path / folder, tasks=["colours"], steps=3, log_every=1, seed=seed)
         lines = (tmp_path / folder / "history.jsonl").read_text().splitlines()
         return [json.loads(line)["loss"] for line in lines]
 
@@ -38,9 +38,11 @@ def test_one_seed_one_history(tmp_path):
 def test_fresh_replaces_a_run_and_nothing_else(tmp_path):
     mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=1, tasks=["colours"])
     (tmp_path / "run" / "notes.txt").write_text("mine")
-    bundle = mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=2, tasks=["upper"], fresh=True)
-    assert set(bundle.tasks) == set(read(tmp_path / "run" / "metrics.json")["tasks"]) == {"upper"}
-    assert not (tmp_path / "run" / "predictions" / "colours.jsonl").exists()
+    (tmp_path / "run" / "predictions" / "former.jsonl").write_text("{}")
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", steps=2, tasks=["colours"], fresh=True)
+    assert read(tmp_path / "run" / "metrics.json")["step"] == 2
+    assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 1
+    assert [file.name for file in (tmp_path / "run" / "predictions").iterdir()] == ["colours.jsonl"]
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
 
 
@@ -93,15 +95,15 @@ def test_ctrl_c_keeps_and_scores_the_weights(tmp_path, capsys):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["upper"], steps=100_000, log_every=1)
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["colours"], steps=100_000, log_every=1)
     thread.join()
     metrics, record = read(tmp_path / "run" / "metrics.json"), read(tmp_path / "run" / "run.json")
     assert 0 < metrics["step"] < 100_000
-    assert 0 <= metrics["tasks"]["upper"]["exact"] <= 1
+    assert 0 <= metrics["tasks"]["colours"]["accuracy"] <= 1
     assert record["status"] == "failed"
     assert "stopped by the user" in record["reason"]
     assert "the weights so far are kept and scored" in capsys.readouterr().out
-    assert mm.load(tmp_path / "run").predict("upper", ["ab"])
+    assert mm.load(tmp_path / "run").predict("colours", [np.zeros((8, 8, 3), "uint8")])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
