@@ -54,7 +54,7 @@ def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision=
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
     try:
         step, seconds = fit(bundle.model, batches, recipe, run, reporter, log_every)
-        del batches  # scoring needs memory of its own
+        batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
         bundle.save(run.folder / "model")
         scores = evaluate(
             bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
