@@ -65,7 +65,7 @@ def _copy(layer):
     """
     try:
         return type(layer).from_config(_without_float32(layer.get_config()))
-    except (TypeError, NotImplementedError) as error:
+    except (TypeError, NotImplementedError) as error:  # Keras' own, for an unknown class and for a missing get_config
         raise UserError(
             f"Parts of a recipe can be made from their configuration. Received: {layer.name} "
             f"({str(error).partition('Full object config')[0][:200]}). Register its classes with "
