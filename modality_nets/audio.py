@@ -1,25 +1,10 @@
 """Audio in: log-mel frames of each clip, shortened by strided convolutions."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from modality_nets.base import InputNet, masked_mean
-
-
-def mel_filters(num_mels, fft_length, sample_rate):
-    """Triangular filters, evenly spaced on the mel scale `2595 log10(1 + f / 700)` up to half the sample rate.
-
-    Returns:
-        `(fft_length / 2 + 1, num_mels)` float32.
-    """
-    hertz = np.linspace(0, sample_rate / 2, fft_length // 2 + 1)
-    mels = 2595 * np.log10(1 + hertz / 700)
-    edges = np.linspace(0, mels[-1], num_mels + 2)
-    lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
-    rising = (mels[:, None] - lower) / (centre - lower)
-    falling = (upper - mels[:, None]) / (upper - centre)
-    return np.maximum(0, np.minimum(rising, falling)).astype("float32")
+from modality_nets.mel import MelFrames
 
 
 @keras.saving.register_keras_serializable("multimodel")
@@ -47,9 +32,7 @@ class AudioInputNet(InputNet):
         super().__init__(**kwargs)
         self.dim, self.sample_rate, self.num_mels = dim, sample_rate, num_mels
         self.frame_seconds, self.hop_seconds, self.num_strides = frame_seconds, hop_seconds, num_strides
-        self.frame, self.hop = round(sample_rate * frame_seconds), round(sample_rate * hop_seconds)
-        self.fft_length = 2 ** int(np.ceil(np.log2(self.frame)))
-        self.mels = mel_filters(num_mels, self.fft_length, sample_rate)
+        self.mel_frames = MelFrames(sample_rate, num_mels, frame_seconds, hop_seconds)
         self.strided = [
             keras.layers.Conv1D(dim, 5, 2, kernel_initializer="he_normal", dtype=self.dtype_policy, name=f"strided{i}")
             for i in range(num_strides)
@@ -81,15 +64,8 @@ class AudioInputNet(InputNet):
 
     def log_mel(self, inputs, mask):
         """Waveforms `(b, samples)` -> float32 frames `(b, f, num_mels)` of mean 0 per clip and bin, mask `(b, f)`."""
-        scale = 32768 if keras.backend.is_int_dtype(inputs.dtype) else 1
-        x = ops.where(mask, ops.cast(inputs, "float32") / scale, 0.0)
-        length = ops.shape(x)[1]
-        frames = -(-length // self.hop)
-        x = ops.pad(x, [[0, 0], [0, (frames - 1) * self.hop + self.fft_length - length]])
-        real, imaginary = ops.stft(x, self.frame, self.hop, self.fft_length, window="hann", center=False)
-        power = ops.square(real) + ops.square(imaginary)
-        x = ops.log(ops.matmul(power, ops.convert_to_tensor(self.mels)) + 1e-6)
-        mask = mask[:, :: self.hop]
+        power, mask = self.mel_frames(inputs, mask)
+        x = ops.log(power + 1e-6)
         return x - masked_mean(x, mask), mask
 
     def get_config(self):

@@ -25,7 +25,8 @@ class OutputNet(_Net):
     Contract:
         `call(vectors, mask)`: `(b, m, d)` -> logits `(b, m, v)`. `reads` says which vectors: the `"decoded"` targets,
         or the `"encoded"` inputs, for targets that need no decoder; then m = 1. A net that reads `"decoded"` also
-        gives `embed(targets)`: `(b, m)` integers -> `(b, m, d)`.
+        gives `embed(targets)`: `(b, m)` integers -> `(b, m, d)`. One that reads `"encoded"` is also told the input
+        net's `grid`, or None.
     """
 
     reads = "decoded"

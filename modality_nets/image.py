@@ -41,14 +41,13 @@ class ImageInputNet(InputNet):
         x = ops.cast(inputs, self.compute_dtype) / 127.5 - 1
         for stage in self.stages:
             x = stage(x)
-        rows, columns = self.grid(inputs.shape[1:3])
+        rows, columns = self.grid(inputs.shape[1:])
         x = ops.reshape(x, (-1, rows * columns, self.dim))
         return x, ops.ones(ops.shape(x)[:2], "bool")
 
-    def grid(self, size):
-        """(height, width) of an image -> (rows, columns) of its vectors."""
+    def grid(self, shape):
         stride = 2 ** len(self.stages)
-        return tuple(-(-side // stride) for side in size)
+        return tuple(-(-side // stride) for side in shape[:2])
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim, "filters": self.filters}

@@ -43,31 +43,41 @@ class TextInputNet(InputNet):
 
 @keras.saving.register_keras_serializable("multimodel")
 class TextOutputNet(OutputNet):
-    """`logits = vectors W_softmax`, with a separate table for the targets that the decoder reads.
+    """`logits = vectors W_softmax`, with a table of its own for the targets that the decoder reads.
 
     Args:
         vocabulary_size: classes of an output position.
         dim: the body's width.
+        tied: whether the table of targets is also W_softmax, as it is not in the paper.
 
     Shapes: `(b, m, dim)` -> `(b, m, vocabulary_size)`; `embed`: `(b, m)` -> `(b, m, dim)`.
     """
 
-    def __init__(self, vocabulary_size, dim, **kwargs):
+    def __init__(self, vocabulary_size, dim, tied=False, **kwargs):
         super().__init__(**kwargs)
-        self.vocabulary_size, self.dim = vocabulary_size, dim
+        self.vocabulary_size, self.dim, self.tied = vocabulary_size, dim, tied
         self.embedding = _embedding(vocabulary_size, dim, self, "embedding")
-        self.softmax = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=self.dtype_policy, name="softmax")
+        if not tied:
+            self.softmax = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=self.dtype_policy, name="softmax")
 
     def build(self, *shapes, **kwargs):
         self.embedding.build((None, None))
-        self.softmax.build((None, None, self.dim))
+        if not self.tied:
+            self.softmax.build((None, None, self.dim))
         self.built = True
 
     def embed(self, targets):
         return self.embedding(targets) * self.dim**0.5
 
     def call(self, vectors, mask=None):
+        if self.tied:
+            table = ops.cast(ops.convert_to_tensor(self.embedding.embeddings), self.compute_dtype)
+            return ops.matmul(vectors, ops.transpose(table))
         return self.softmax(vectors)
 
     def get_config(self):
-        return super().get_config() | {"vocabulary_size": self.vocabulary_size, "dim": self.dim}
+        return super().get_config() | {
+            "vocabulary_size": self.vocabulary_size,
+            "dim": self.dim,
+            "tied": self.tied,
+        }

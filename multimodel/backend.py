@@ -1,12 +1,31 @@
 """How models are compiled on the backend at hand."""
 
 import keras
+import numpy as np
+
+CHUNK = 64  # rows of one compiled call
 
 
 def compile_for_backend(model, **arguments):
     """`model.compile`, with XLA on JAX alone: on a CPU, TensorFlow's own depthwise convolutions are many times faster
     than XLA's."""
     model.compile(jit_compile=keras.backend.backend() == "jax", **arguments)
+
+
+def predict_in_chunks(model, features):
+    """`model.predict_on_batch` over features `{name: (b, ...)}`, CHUNK rows at a time -> `{name: (b, ...)}`.
+
+    A last chunk is filled up with rows that are thrown away: one of its own size would be compiled on its own.
+    """
+    size = len(features["inputs"])
+    parts = []
+    for start in range(0, size, CHUNK):
+        batch = {name: rows[start : start + CHUNK] for name, rows in features.items()}
+        kept = len(batch["inputs"])
+        if start:
+            batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
+        parts.append({name: rows[:kept] for name, rows in model.predict_on_batch(batch).items()})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def trace_quickly():

@@ -154,7 +154,8 @@ def run_command(arguments, recipe=None):
     except UserError as error:
         if "--verbose" in arguments:
             traceback.print_exc()
-        _complain(str(error))
+        for line in error.lines:
+            _complain(line)
     except KeyboardInterrupt:
         _complain("stopped")
         return 130

@@ -4,7 +4,27 @@ import difflib
 
 
 class UserError(ValueError):
-    """A user's mistake; the message is whole by itself: the rule, what was received, and the fix."""
+    """A user's mistake; the message is whole by itself: the rule, what was received, and the fix.
+
+    Attributes:
+        lines: the message, one line for each thing to mend.
+    """
+
+    @property
+    def lines(self):
+        return [" ".join(str(self).split())]
+
+
+class MissingDataError(UserError):
+    """Data of some tasks is not there; one line for each, which says what to get and where to put it."""
+
+    def __init__(self, messages):
+        super().__init__("\n".join(messages))
+        self._messages = messages
+
+    @property
+    def lines(self):
+        return [" ".join(message.split()) for message in self._messages]
 
 
 def unknown(kind, name, names):

@@ -5,7 +5,9 @@ from collections import defaultdict
 import keras
 from keras import ops
 
-from multimodel.body.routing import collect_routing
+from multimodel.body.expert_load import ExpertLoad
+from multimodel.body.moe import MoEBlock
+from multimodel.body.routing import RoutingRecord, collect_routing
 from multimodel.signature import Signature
 
 
@@ -85,25 +87,40 @@ class MultiModel(keras.Model):
             part = getattr(self, name)
             if not part.built:
                 part.build()
+        blocks = [*self.body.encoder, *self.body.mixer, *self.body.decoder]
+        self.expert_load = ExpertLoad([block for block in blocks if isinstance(block, MoEBlock)], self.signatures)
         self.built = True
+
+    @property
+    def variables(self):
+        return super().variables + (list(self.expert_load.counts.values()) if self.built else [])
 
     def call(self, features, training=False):
         with collect_routing() as routing:
-            encoded = self.encode(features, training)
+            encoded = self._encode(features, training, routing)
             logits = {}
             decoded_tasks = [task for task in features if self.output_net(task).reads == "decoded"]
             for task in features:
                 if task not in decoded_tasks:
-                    logits[task] = self.output_net(task)(encoded[task][0], mask=encoded[task][1])
-            for task, vectors in self._decode(decoded_tasks, features, encoded, training).items():
+                    logits[task] = self.classify(task, *encoded[task])
+            for task, vectors in self._decode(decoded_tasks, features, encoded, training, routing).items():
                 logits[task] = self.output_net(task)(vectors)
         if training:
-            for block, sums in routing.items():
-                self.add_loss(block.balance_loss(sums))
+            for block, sums in routing.sums.items():
+                self.add_loss(block.routing_loss(sums))
+            self.expert_load.add(routing.choices)
         return logits
 
-    def encode(self, features, training=False):
+    def encode(self, features):
         """`{task: features}` -> `{task: (encoded (b, n, d), mask (b, n))}`."""
+        return self._encode(features, False, RoutingRecord())
+
+    def classify(self, task, encoded, mask):
+        """Logits `(b, 1, v)` of a task whose output net reads the encoder."""
+        grid = self.input_net(task).grid(self.signatures[task].input_shape)
+        return self.output_net(task)(encoded, mask=mask, grid=grid)
+
+    def _encode(self, features, training, routing):
         vectors = {}
         for task, values in features.items():
             net = self.input_net(task)
@@ -111,11 +128,12 @@ class MultiModel(keras.Model):
         encoded: dict = {}
         for tasks in _groups(features, lambda task: vectors[task][0].shape[1]):
             x, mask = (_join([vectors[task][i] for task in tasks]) for i in (0, 1))
-            x = self.body.encode(x, mask, training)
+            with routing.rows(_rows(tasks, vectors)):
+                x = self.body.encode(x, mask, training)
             encoded |= _split(tasks, x, mask, vectors)
         return encoded
 
-    def _decode(self, tasks, features, encoded, training):
+    def _decode(self, tasks, features, encoded, training, routing):
         """The decoded vectors `(b, m, d)` of tasks with targets."""
         shifted = {task: self.command(task)(self.output_net(task).embed(features[task]["targets"])) for task in tasks}
         decoded: dict = {}
@@ -123,7 +141,8 @@ class MultiModel(keras.Model):
             x = _join([shifted[task] for task in group])
             mask = _join([ops.not_equal(features[task]["targets"], 0) for task in group])
             context, context_mask = (_join([encoded[task][i] for task in group]) for i in (0, 1))
-            x = self.body.decode(x, mask, context, context_mask, training)
+            with routing.rows(_rows(group, encoded)):
+                x = self.body.decode(x, mask, context, context_mask, training)
             decoded |= {task: part for task, (part, _) in _split(group, x, mask, encoded).items()}
         return decoded
 
@@ -160,6 +179,12 @@ def _groups(tasks, key):
 
 def _join(parts):
     return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
+
+
+def _rows(tasks, vectors):
+    """`{task: rows}` of a joined batch, or nothing where the number of rows is not known beforehand."""
+    rows = {task: ops.shape(vectors[task][0])[0] for task in tasks}
+    return rows if all(isinstance(number, int) for number in rows.values()) else {}
 
 
 def _split(tasks, x, mask, rows):

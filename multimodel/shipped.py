@@ -10,6 +10,7 @@ import types
 import recipes
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import load
+from multimodel.tasks.examples import require_data
 from multimodel.training.evaluate import evaluate
 from multimodel.training.recipe import Recipe
 from multimodel.training.run import read_run
@@ -112,4 +113,5 @@ def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, repo
             raise unknown("task", name, known)
         # The run's features, whose vocabularies are trained, in place of the recipe's.
         chosen[name] = dataclasses.replace(known[name], inputs=bundle.inputs[name], targets=bundle.targets[name])
+    require_data(chosen)
     return evaluate(bundle, chosen, split, limit, report=report)

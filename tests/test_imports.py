@@ -18,6 +18,7 @@ ALLOWED = {
     "multimodel.generation": {"multimodel.model", "multimodel.backend"},
     "multimodel.tasks": {"multimodel.signature", "multimodel.errors", "multimodel.quiet"},
     "multimodel.export": {
+        "multimodel.backend",
         "multimodel.tasks",
         "multimodel.generation",
         "multimodel.model",

@@ -46,6 +46,15 @@ def test_history(run):
     assert [line["step"] for line in lines] == [3, 4]
     assert lines[-1]["examples"] == {"colours": 32, "captions": 16, "upper": 16}
     assert all(value > 0 for line in lines for value in line["loss"].values())
+    for block, tasks in (
+        ("encoder_experts", ["colours", "captions", "upper"]),
+        ("decoder_experts", ["captions", "upper"]),
+    ):
+        for line in lines:
+            assert list(line["expert_load"][block]) == tasks
+            for shares in line["expert_load"][block].values():
+                assert len(shares) == 2
+                assert sum(shares) == pytest.approx(1, abs=1e-3)
     assert lines[0]["learning_rate"] > lines[1]["learning_rate"] > 0
 
 

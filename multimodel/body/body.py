@@ -33,9 +33,19 @@ class Body(keras.layers.Layer):
         self.encoder, self.mixer, self.decoder = list(encoder), list(mixer), list(decoder)
 
     @classmethod
-    def small(cls, dim, num_experts=4, dropout=0.1, **kwargs):
+    def tiny(cls, dim=32, num_experts=4, dropout=0.1, **kwargs):
+        """A body for tests: 2 + 1 + 1 ConvBlocks."""
+        return cls.stacked(dim, (2, 1, 1), num_experts, min(2, num_experts), dropout, **kwargs)
+
+    @classmethod
+    def small(cls, dim=128, num_experts=4, dropout=0.1, **kwargs):
         """A body for laptops: 3 + 1 + 2 ConvBlocks where the paper has 6 + 2 + 4, and few experts."""
-        return cls.stacked(dim, (3, 1, 2), num_experts, 2, dropout, **kwargs)
+        return cls.stacked(dim, (3, 1, 2), num_experts, min(2, num_experts), dropout, **kwargs)
+
+    @classmethod
+    def base(cls, dim=512, num_experts=60, dropout=0.1, **kwargs):
+        """A body for one GPU: the paper's depths and its 60 experts of one task, at half its width."""
+        return cls.stacked(dim, (6, 2, 4), num_experts, min(4, num_experts), dropout, **kwargs)
 
     @classmethod
     def paper(cls, dim=1024, num_experts=240, dropout=0.4, **kwargs):
@@ -43,7 +53,7 @@ class Body(keras.layers.Layer):
         return cls.stacked(dim, (6, 2, 4), num_experts, min(4, num_experts), dropout, **kwargs)
 
     @classmethod
-    def stacked(cls, dim, depths, num_experts, top_k, dropout, **kwargs):
+    def stacked(cls, dim, depths, num_experts, top_k, dropout, moe=None, **kwargs):
         """The paper's arrangement at any depth: experts in the middle of encoder and of decoder.
 
         Args:
@@ -52,9 +62,12 @@ class Body(keras.layers.Layer):
             num_experts: experts of each MoEBlock.
             top_k: experts per position.
             dropout: rate at the end of each ConvBlock.
+            moe: further arguments of the MoEBlocks, such as `{"capacity_factor": 1.25}`.
         """
         encoder, mixer, decoder = depths
-        moe = [MoEBlock(dim, num_experts, top_k, name=f"{part}_experts") for part in ("encoder", "decoder")]
+        experts = [
+            MoEBlock(dim, num_experts, top_k, name=f"{part}_experts", **moe or {}) for part in ("encoder", "decoder")
+        ]
         conv = [ConvBlock(dim, dropout=dropout, name=f"encoder_conv{i}") for i in range(encoder)]
         pairs = [
             [ConvBlock(dim, True, dropout, name=f"decoder_conv{i}"), AttentionBlock(dim, name=f"decoder_attention{i}")]
@@ -63,12 +76,12 @@ class Body(keras.layers.Layer):
         middle = decoder // 2
         return cls(
             dim,
-            encoder=[*conv[: encoder // 2], moe[0], *conv[encoder // 2 :]],
+            encoder=[*conv[: encoder // 2], experts[0], *conv[encoder // 2 :]],
             mixer=[
                 AttentionBlock(dim, name="mixer_attention"),
                 *(ConvBlock(dim, True, dropout, name=f"mixer_conv{i}") for i in range(mixer)),
             ],
-            decoder=[*chain(*pairs[:middle]), moe[1], *chain(*pairs[middle:])],
+            decoder=[*chain(*pairs[:middle]), experts[1], *chain(*pairs[middle:])],
             **kwargs,
         )
 

@@ -1,47 +1,96 @@
-"""Which experts a token goes to, and the losses that keep the experts busy (arXiv 1701.06538)."""
+"""Which experts a token goes to, and what is counted to keep the experts busy (arXiv 1701.06538)."""
 
 import contextlib
 import contextvars
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-_collector: contextvars.ContextVar[dict | None] = contextvars.ContextVar("routing_collector", default=None)
-
 
 class RoutingSums(NamedTuple):
-    """Sums over real tokens, each `(e,)`: of gates (importance) and of the chance of being chosen (load)."""
+    """Sums over real tokens, each `(e,)` where nothing else is said.
 
-    importance: object
-    load: object
+    Attributes:
+        importance: of gates.
+        load: of the chance of being chosen, which has a gradient.
+        choices: how many tokens chose each expert.
+        probability: of the softmax over all experts, without noise.
+        squared_log_sum: of `logsumexp(logits)^2`, a scalar.
+        tokens: how many there are, a scalar.
+    """
+
+    importance: Any
+    load: Any
+    choices: Any
+    probability: Any
+    squared_log_sum: Any
+    tokens: Any
 
     def __add__(self, other):
-        return RoutingSums(self.importance + other.importance, self.load + other.load)
+        return RoutingSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class RoutingRecord:
+    """What the MoEBlocks called inside one `collect_routing` did.
+
+    Attributes:
+        sums: `{block: RoutingSums}` over all calls.
+        choices: `{block: {name: (e,)}}`, how many tokens of each name's rows chose each expert.
+    """
+
+    def __init__(self):
+        self.sums: dict = {}
+        self.choices: dict = {}
+        self._rows: dict = {}
+
+    @contextlib.contextmanager
+    def rows(self, rows) -> Iterator[None]:
+        """Says whose rows stand in the batch of the calls inside the `with`: `{name: number of rows}`, in order."""
+        self._rows = rows
+        try:
+            yield
+        finally:
+            self._rows = {}
+
+    def add(self, block, sums, experts):
+        """Adds one call: its sums, and its choices `(b n, k)`, `num_experts` for those of padding."""
+        self.sums[block] = self.sums[block] + sums if block in self.sums else sums
+        if not self._rows:
+            return
+        width = block.num_experts + 1
+        of_a_row = experts.shape[0] // sum(self._rows.values()) * experts.shape[1]
+        owners = [ops.full((rows * of_a_row,), i * width, "int32") for i, rows in enumerate(self._rows.values())]
+        cells = ops.concatenate(owners) + ops.reshape(experts, (-1,))
+        counts = ops.segment_sum(ops.ones_like(cells, "float32"), cells, width * len(self._rows))
+        counts = ops.reshape(counts, (-1, width))[:, :-1]
+        totals = self.choices.setdefault(block, {})
+        for i, name in enumerate(self._rows):
+            totals[name] = totals[name] + counts[i] if name in totals else counts[i]
+
+
+_record: contextvars.ContextVar[RoutingRecord | None] = contextvars.ContextVar("routing_record", default=None)
 
 
 @contextlib.contextmanager
-def collect_routing():
-    """Gives a dict that maps each MoEBlock to its RoutingSums over all the calls made inside the `with`.
+def collect_routing() -> Iterator[RoutingRecord]:
+    """Gives a RoutingRecord of all the calls made inside the `with`.
 
     A step passes through a block once for each group of tasks. Balance is asked of their sum: asked of each pass
     alone, it would force every task onto every expert.
     """
-    sums: dict = {}
-    token = _collector.set(sums)
+    record = RoutingRecord()
+    token = _record.set(record)
     try:
-        yield sums
+        yield record
     finally:
-        _collector.reset(token)
+        _record.reset(token)
 
 
-def record_routing(block, sums):
-    """Adds to the sums of an enclosing `collect_routing`; returns whether there is one."""
-    collected = _collector.get()
-    if collected is None:
-        return False
-    collected[block] = collected[block] + sums if block in collected else sums
-    return True
+def current_record():
+    """The RoutingRecord of the innermost `collect_routing`, or None."""
+    return _record.get()
 
 
 def squared_variation(x):
@@ -49,19 +98,33 @@ def squared_variation(x):
     return ops.var(x) / (ops.square(ops.mean(x)) + 1e-10)
 
 
+def switch_loss(sums):
+    """`e sum_i f_i P_i` (arXiv 2101.03961, equation 4): f_i the share of the choices that fell on expert i, P_i its
+    mean probability. 1 where both are uniform; the gradient comes by P."""
+    shares = sums.choices / ops.maximum(ops.sum(sums.choices), 1)
+    probabilities = sums.probability / ops.maximum(sums.tokens, 1)
+    return shares.shape[0] * ops.sum(shares * probabilities)
+
+
+def z_loss(sums):
+    """Mean of `logsumexp(logits)^2` over tokens (arXiv 2202.08906, equation 5): keeps the router's logits small."""
+    return sums.squared_log_sum / ops.maximum(sums.tokens, 1)
+
+
 @keras.saving.register_keras_serializable("multimodel")
 class NoisyTopKRouter(keras.layers.Layer):
     """Noisy top-k gating (arXiv 1701.06538, section 2.1 and appendix A), in float32.
 
-    `h = x W_gate + noise * softplus(x W_noise)`, noise in training only; the k largest of h are kept and their
-    softmax are the gates. `load_i` sums the chance that expert i would be chosen again under fresh noise:
-    `Phi((x W_gate - threshold_i) / softplus(x W_noise))`.
+    `h = x W_gate + noise * (softplus(x W_noise) + 0.01)`, noise in training only; the k largest of h are kept and
+    their softmax are the gates. `load_i` sums the chance that expert i would be chosen again under fresh noise:
+    `Phi((x W_gate - threshold_i) / (softplus(x W_noise) + 0.01))`. Both matrices begin at zero.
 
     Args:
         num_experts: experts to choose from.
         top_k: experts per token.
 
-    Shapes: `x (s, d)`, `real (s,)` boolean or None -> gates `(s, k)`, experts `(s, k)`, RoutingSums.
+    Shapes: `x (s, d)`, `real (s,)` boolean or None -> gates `(s, k)`, experts `(s, k)`, RoutingSums. A token that is
+    not real has gates 0 and the expert `num_experts`, which there is not.
     """
 
     def __init__(self, num_experts, top_k, **kwargs):
@@ -79,26 +142,45 @@ class NoisyTopKRouter(keras.layers.Layer):
         self.built = True
 
     def call(self, x, real=None, training=False):
-        clean = logits = self.gate(x)
+        clean = noisy = self.gate(x)
         scale: Any = None
         if training:
             scale = ops.softplus(self.noise(x)) + 1e-2
-            logits = clean + scale * keras.random.normal(ops.shape(clean), seed=self.seed)
-        kept = min(self.top_k + 1, self.num_experts)
-        top, experts = ops.top_k(logits, kept)
-        gates = ops.softmax(top[:, : self.top_k], axis=-1)
-        experts = ops.cast(experts[:, : self.top_k], "int32")
-        weights = gates if real is None else ops.where(real[:, None], gates, 0.0)
-        importance = ops.segment_sum(ops.reshape(weights, (-1,)), ops.reshape(experts, (-1,)), self.num_experts)
-        if not training or kept == self.top_k:
-            chosen = ops.cast(weights > 0, "float32")
-            load = ops.segment_sum(ops.reshape(chosen, (-1,)), ops.reshape(experts, (-1,)), self.num_experts)
-        else:
-            among, next_best = top[:, self.top_k - 1 : self.top_k], top[:, self.top_k :]
-            threshold = ops.where(logits > next_best, next_best, among)  # (s, e), of the others' noisy logits
-            chance = 0.5 * (1 + ops.erf((clean - threshold) / (scale * 2**0.5)))
-            load = ops.sum(chance if real is None else ops.where(real[:, None], chance, 0.0), axis=0)
-        return gates, experts, RoutingSums(importance, load)
+            noisy = clean + scale * keras.random.normal(ops.shape(clean), seed=self.seed)
+        real = ops.ones(ops.shape(x)[:1], "bool") if real is None else real
+        top, experts = ops.top_k(noisy, min(self.top_k + 1, self.num_experts))
+        gates = ops.where(real[:, None], ops.softmax(top[:, : self.top_k], axis=-1), 0.0)
+        experts = ops.where(real[:, None], ops.cast(experts[:, : self.top_k], "int32"), self.num_experts)
+        importance, choices = self._total(gates, experts), self._total(ops.ones_like(gates), experts)
+        load = choices
+        if training and self.top_k < self.num_experts:
+            load = _sum_real(self._chance(clean, noisy, scale, top), real)
+        log_sum = ops.logsumexp(clean, axis=-1, keepdims=True)
+        sums = RoutingSums(
+            importance,
+            load,
+            choices,
+            _sum_real(ops.exp(clean - log_sum), real),
+            _sum_real(ops.square(log_sum), real)[0],
+            ops.sum(ops.cast(real, "float32")),
+        )
+        return gates, experts, sums
+
+    def _total(self, values, experts):
+        """Sums `values (s, k)` by expert `(e,)`."""
+        flat = ops.reshape(values, (-1,)), ops.reshape(experts, (-1,))
+        return ops.segment_sum(*flat, self.num_experts + 1)[: self.num_experts]
+
+    def _chance(self, clean, noisy, scale, top):
+        """`(s, e)`: the chance that fresh noise on one expert's logit lifts it among the k largest again."""
+        among, next_best = top[:, self.top_k - 1 : self.top_k], top[:, self.top_k :]
+        threshold = ops.where(noisy > next_best, next_best, among)  # of the others' noisy logits
+        return 0.5 * (1 + ops.erf((clean - threshold) / (scale * 2**0.5)))
 
     def get_config(self):
         return super().get_config() | {"num_experts": self.num_experts, "top_k": self.top_k}
+
+
+def _sum_real(x, real):
+    """Sums `x (s, e)` over real tokens."""
+    return ops.sum(ops.where(real[:, None], x, 0.0), axis=0)

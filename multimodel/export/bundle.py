@@ -9,14 +9,13 @@ import numpy as np
 
 import modality_nets  # noqa: F401, its classes must be known before they are read
 import multimodel.body  # noqa: F401
+from multimodel.backend import predict_in_chunks
 from multimodel.errors import UserError, unknown
 from multimodel.generation.greedy import GreedyGenerator
 from multimodel.model import MultiModel
 from multimodel.tasks import features
-from multimodel.tasks.batches import mask_of
+from multimodel.tasks.batches import features_of
 from multimodel.tasks.vocabulary import Vocabulary
-
-CHUNK = 64  # rows of one compiled call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,19 +84,8 @@ class Bundle:
         """Ids `(b, m)` and scores `(b,)` for encoded inputs `(b, ...)` and their lengths `(b,)` or None."""
         if task not in self._generators:
             self._generators[task] = GreedyGenerator(self.model, task)
-        ids, scores = [], []
-        for start in range(0, len(inputs), CHUNK):
-            part = slice(start, start + CHUNK)
-            batch = {"inputs": inputs[part]}
-            if lengths is not None:
-                batch["inputs_mask"] = mask_of(inputs.shape[1], lengths[part])
-            size = len(batch["inputs"])
-            if start:  # a last chunk of its own size would be compiled on its own
-                batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
-            outputs = self._generators[task].predict_on_batch(batch)
-            ids.append(outputs["ids"][:size])
-            scores.append(outputs["score"][:size])
-        return np.concatenate(ids), np.concatenate(scores)
+        outputs = predict_in_chunks(self._generators[task], features_of(inputs, lengths))
+        return outputs["ids"], outputs["score"]
 
     def decode(self, task, ids):
         """Ids `(b, m)` -> list of str."""

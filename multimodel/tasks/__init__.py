@@ -8,17 +8,22 @@ from multimodel.tasks.sources import ArraySource, JsonlSource
 from multimodel.tasks.spoken_words import speech
 from multimodel.tasks.syntax_trees import python_ast
 from multimodel.tasks.task import Task
+from multimodel.tasks.tfds_source import FlattenedSource, TfdsSource
+from multimodel.tasks.treebank import PennTreebankSource
 from multimodel.tasks.vocabulary import Vocabulary
 
 __all__ = [
     "ArraySource",
     "Audio",
+    "FlattenedSource",
     "Image",
     "JsonlSource",
     "Label",
     "Mixture",
+    "PennTreebankSource",
     "Task",
     "Text",
+    "TfdsSource",
     "Vocabulary",
     "animals",
     "numbers",

@@ -6,19 +6,22 @@ import numpy as np
 import tensorflow as tf
 
 
-def features_of(task, examples, rows):
-    """What the model reads in training for `rows` of encoded examples."""
-    features = {"inputs": examples.inputs[rows]}
-    if examples.input_lengths is not None:
-        features["inputs_mask"] = mask_of(examples.inputs.shape[1], examples.input_lengths[rows])
-    if task.targets.modality == "text":
-        features["targets"] = examples.targets[rows]
+def features_of(inputs, lengths):
+    """What the model reads of encoded inputs `(b, ...)` and their lengths `(b,)` or None."""
+    features = {"inputs": inputs}
+    if lengths is not None:
+        features["inputs_mask"] = mask_of(inputs.shape[1], lengths)
     return features
 
 
 def mask_of(size, lengths):
     """`(b, size)` boolean, True before each row's length."""
     return np.arange(size) < lengths[:, None]
+
+
+def weights_of(task, targets):
+    """1 for each real position of targets `(b, m)`; id 0 is padding in text, and a class of labels."""
+    return np.ones(targets.shape, "float32") if task.targets.modality == "label" else np.float32(targets != 0)
 
 
 class MixedBatches:
@@ -29,7 +32,7 @@ class MixedBatches:
 
     Args:
         tasks: `{name: Task}`.
-        examples: `{name: EncodedExamples}`.
+        examples: `{name: EncodedExamples or LazyExamples}`.
         shares: `{name: examples of a batch}`.
         steps: number of batches.
         seed: of the orders.
@@ -45,12 +48,11 @@ class MixedBatches:
     def __getitem__(self, step):
         x, y, w = {}, {}, {}
         for name, task in self.tasks.items():
-            rows = self.rows(name, step)
-            x[name] = features_of(task, self.examples[name], rows)
-            y[name] = self.examples[name].targets[rows]
-            w[name] = (
-                np.ones(y[name].shape, "float32") if task.targets.modality == "label" else np.float32(y[name] != 0)
-            )
+            inputs, lengths, y[name] = self.examples[name].arrays(self.rows(name, step))
+            x[name] = features_of(inputs, lengths)
+            if task.targets.modality == "text":
+                x[name]["targets"] = y[name]
+            w[name] = weights_of(task, y[name])
         return x, y, w
 
     def dataset(self):

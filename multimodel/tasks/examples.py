@@ -1,19 +1,23 @@
 """Examples of a task, read and encoded as arrays."""
 
 import dataclasses
+import itertools
+import math
 import pathlib
 
 import numpy as np
 
-from multimodel.errors import UserError, unknown
+from multimodel.errors import MissingDataError, UserError, unknown
 from multimodel.tasks.features import UnreadableInputError
 
 CHUNK = 1024  # examples read and encoded at a time
+IN_MEMORY = 2**31  # bytes of one task's encoded examples, above which they are encoded anew for each batch
+SAMPLE = 50_000  # examples that stand for a larger split, where it is only looked over
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """The examples of one task and split as arrays.
+    """Examples of one task as arrays.
 
     Attributes:
         inputs: `(examples, ...)`.
@@ -34,6 +38,45 @@ class EncodedExamples:
     def __len__(self):
         return len(self.targets)
 
+    def arrays(self, rows):
+        """`(inputs, input lengths or None, targets)` of some rows."""
+        lengths = None if self.input_lengths is None else self.input_lengths[rows]
+        return self.inputs[rows], lengths, self.targets[rows]
+
+
+class LazyExamples:
+    """Examples that are read and encoded when a batch needs them, for data that does not fit into memory.
+
+    Attributes:
+        cut: None, since nobody has counted.
+    """
+
+    cut = None
+
+    def __init__(self, task, examples):
+        self._task, self._examples = task, examples
+
+    def __len__(self):
+        return len(self._examples)
+
+    def arrays(self, rows):
+        """`(inputs, input lengths or None, targets)` of some rows."""
+        part = _encode(self._task, [self._examples[int(row)] for row in rows], rows)
+        return part.inputs, part.input_lengths, part.targets
+
+
+def require_data(tasks):
+    """Raises a MissingDataError that says, for each task whose data is not there, what to get and where to put it."""
+    messages = {}
+    for name, task in tasks.items():
+        message = task.source.missing() if hasattr(task.source, "missing") else None
+        if message:
+            messages[name] = f"Task {name!r}: {message}"
+    if messages:
+        others = [name for name in tasks if name not in messages]
+        hint = [f"The others can be trained alone: --tasks {','.join(others)}"] if others else []
+        raise MissingDataError([*messages.values(), *hint])
+
 
 def raw_examples(task, split):
     """The examples of a split as the source gives them.
@@ -49,6 +92,20 @@ def raw_examples(task, split):
     return examples
 
 
+def sampled_field(task, feature, split):
+    """Canonical values of one field of a split: of all its examples, or of SAMPLE of them, evenly spread."""
+    examples = raw_examples(task, split)
+    rows = np.unique(np.linspace(0, len(examples) - 1, min(SAMPLE, len(examples))).astype(int))
+    return [read_field(task, feature, row, examples[int(row)]) for row in rows]
+
+
+def training_examples(task):
+    """The training split, encoded beforehand if it fits into IN_MEMORY bytes."""
+    examples = raw_examples(task, "train")
+    row = math.prod(task.inputs.shape) * np.dtype(task.inputs.dtype).itemsize + 4 * task.targets.max_length
+    return LazyExamples(task, examples) if row * len(examples) > IN_MEMORY else encode_examples(task, "train")
+
+
 def encode_examples(task, split, limit=None):
     """Reads and encodes the examples of a split, `limit` at most.
 
@@ -56,34 +113,54 @@ def encode_examples(task, split, limit=None):
         UserError: if there is no such split, no example, a field is missing, or a value cannot be read; the message
             names task, field and example.
     """
-    examples = raw_examples(task, split)[:limit]
-    inputs, input_lengths, raw_inputs = _encode_column(task, task.inputs, examples)
-    targets, target_lengths, raw_targets = _encode_column(task, task.targets, examples)
+    parts = list(encoded_parts(task, split, limit))
+
+    def joined(name):
+        columns = [getattr(part, name) for part in parts]
+        if columns[0] is None:
+            return None
+        return list(itertools.chain(*columns)) if isinstance(columns[0], list) else np.concatenate(columns)
+
+    return EncodedExamples(
+        joined("inputs"),
+        joined("input_lengths"),
+        joined("targets"),
+        joined("raw_inputs"),
+        joined("raw_targets"),
+        sum(part.cut for part in parts),
+    )
+
+
+def encoded_parts(task, split, limit=None):
+    """Yields the examples of a split as EncodedExamples of at most CHUNK, so that no more are in memory at once.
+
+    Raises:
+        UserError: as `encode_examples` does.
+    """
+    examples = raw_examples(task, split)
+    size = len(examples) if limit is None else min(limit, len(examples))
+    for start in range(0, size, CHUNK):
+        rows = range(start, min(start + CHUNK, size))
+        yield _encode(task, [examples[row] for row in rows], rows)
+
+
+def _encode(task, examples, rows):
+    """EncodedExamples of some raw ones; `rows` are their places in the split, for messages."""
+    inputs, input_lengths, raw_inputs = _encode_column(task, task.inputs, examples, rows)
+    targets, target_lengths, raw_targets = _encode_column(task, task.targets, examples, rows)
     too_long = np.zeros(len(examples), bool)
     for arrays, lengths in ((inputs, input_lengths), (targets, target_lengths)):
         if lengths is not None:
             too_long |= lengths > arrays.shape[1]
-    return EncodedExamples(inputs, input_lengths, targets, raw_inputs or None, raw_targets, int(too_long.sum()))
+    shown = raw_inputs if task.inputs.modality == "text" else None
+    return EncodedExamples(inputs, input_lengths, targets, shown, raw_targets, int(too_long.sum()))
 
 
-def _encode_column(task, feature, examples):
-    """One feature of all examples: `(arrays, lengths or None, canonical values)`; pictures and sound keep no values.
-
-    By chunks, so that only one of them is in memory both as it was read and as it is encoded.
-    """
-    lengths, values = [], []
-    for start in range(0, len(examples), CHUNK):
-        part = [
-            read_field(task, feature, i, example) for i, example in enumerate(examples[start : start + CHUNK], start)
-        ]
-        encoded, sizes = feature.encode(part)
-        encoded = np.asarray(encoded)
-        if start == 0:
-            array = np.empty((len(examples), *encoded.shape[1:]), encoded.dtype)
-        array[start : start + len(part)] = encoded
-        lengths += [] if sizes is None else [np.asarray(sizes)]
-        values += part if feature.modality in ("text", "label") else []
-    return array, np.concatenate(lengths) if lengths else None, values
+def _encode_column(task, feature, examples, rows):
+    """One feature of some examples: `(arrays, lengths or None, canonical values)`."""
+    values = [read_field(task, feature, row, example) for row, example in zip(rows, examples, strict=True)]
+    arrays, lengths = feature.encode(values)
+    return np.asarray(arrays), None if lengths is None else np.asarray(lengths), values
 
 
 def read_field(task, feature, index, example):

@@ -11,10 +11,12 @@ class Source(Protocol):
     """Raw examples by split.
 
     `splits` are the names of the splits, `"train"` among them; `examples(split)` is a sequence of dicts
-    `{field: raw value}`, in an order that never changes.
+    `{field: raw value}`, in an order that never changes. A source whose data a user must get also has `missing()`:
+    None, or one line that says what to get and where to put it.
     """
 
-    splits: tuple[str, ...]
+    @property
+    def splits(self) -> tuple[str, ...]: ...
 
     def examples(self, split): ...
 

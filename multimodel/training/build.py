@@ -8,13 +8,14 @@ from multimodel.backend import compile_for_backend, trace_quickly
 from multimodel.errors import UserError
 from multimodel.model import MultiModel
 from multimodel.training.losses import SmoothedCrossEntropy
+from multimodel.training.schedule import make_schedule
 
 DEFAULT_INPUT_NETS = {
     "text": lambda signature, vocabulary_size, dim: TextInputNet(vocabulary_size, dim),
     "image": lambda signature, vocabulary_size, dim: ImageInputNet(dim),
     "audio": lambda signature, vocabulary_size, dim: AudioInputNet(dim, signature.sample_rate),
 }
-DEFAULT_OUTPUT_NETS = {"text": TextOutputNet, "label": LabelOutputNet}
+DEFAULT_OUTPUT_NETS: dict[str, type] = {"text": TextOutputNet, "label": LabelOutputNet}
 
 
 def build_model(recipe, precision="float32"):
@@ -91,19 +92,15 @@ def compile_model(model, recipe, batch):
 
     Whatever is built inside the first step makes TensorFlow trace the whole step twice.
     """
-    warmup_steps = min(recipe.warmup_steps, recipe.steps // 2)
-    schedule = keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0,
-        decay_steps=recipe.steps - warmup_steps,
-        warmup_target=recipe.learning_rate,
-        warmup_steps=warmup_steps,
-    )
     tasks = list(model.signatures)
     trace_quickly()
     compile_for_backend(
         model,
-        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9, global_clipnorm=recipe.clipnorm),
+        optimizer=keras.optimizers.Adam(
+            make_schedule(recipe), *recipe.betas, recipe.epsilon, global_clipnorm=recipe.clipnorm
+        ),
         loss={task: SmoothedCrossEntropy(recipe.label_smoothing) for task in tasks},
+        loss_weights={task: recipe.loss_weights.get(task, 1.0) for task in tasks},
         weighted_metrics={task: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for task in tasks},
     )
     model.optimizer.build(model.trainable_variables)

@@ -11,6 +11,9 @@ import keras
 class History(keras.callbacks.Callback):
     """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and shows it.
 
+    `expert_load` is `{block: {task: shares}}`: of the choices that the task's positions made, the share that fell on
+    each expert. Label tasks, which stop after the encoder, choose none of the decoder's.
+
     With a single task, Keras names no loss of its own: its loss then includes the balance losses.
 
     Args:
@@ -51,6 +54,8 @@ class History(keras.callbacks.Callback):
         accuracies = {
             task: float(logs[f"{task}_accuracy" if len(self.shares) > 1 else "accuracy"]) for task in self.shares
         }
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()  # Keras keeps the state of metrics and variables elsewhere during fit
         record = {
             "step": self.step,
             "seconds": round(time.monotonic() - self._start, 2),
@@ -58,13 +63,16 @@ class History(keras.callbacks.Callback):
             "accuracy": {task: round(value, 5) for task, value in accuracies.items()},
             "examples": {task: share * self.step for task, share in self.shares.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
+            "expert_load": {
+                block: {task: [round(float(share), 4) for share in shares] for task, shares in by_task.items()}
+                for block, by_task in self.model.expert_load.shares().items()
+            },
         }
         with self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
         self.reporter.interval(record)
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()  # Keras keeps the state of metrics elsewhere during fit
         self.model.reset_metrics()
+        self.model.expert_load.reset()
 
 
 class StopOnInterrupt:

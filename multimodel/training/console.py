@@ -29,7 +29,7 @@ class Reporter:
                 str(len(examples[name])),
                 str(shares[name]),
                 f"{shares[name] / total:.1%}",
-                str(examples[name].cut),
+                "not counted" if examples[name].cut is None else str(examples[name].cut),
             )
         self._console.print(table)
 
@@ -85,7 +85,9 @@ class Reporter:
         """A table: each task's metrics beside those of its most frequent training output."""
         table = Table("task", "examples", "metric", "score", "always the commonest output", title="Held-out scores")
         for name, result in scores.items():
-            for row, (metric, baseline) in enumerate(result["baseline"].items()):
+            metrics = [metric for metric in result if metric not in ("split", "examples", "baseline")]
+            for row, metric in enumerate(metrics):
                 first = (name, f"{result['examples']} {result['split']}") if row == 0 else ("", "")
-                table.add_row(*first, metric, f"{result[metric]:.3f}", f"{baseline:.3f}")
+                baseline = result["baseline"].get(metric)
+                table.add_row(*first, metric, f"{result[metric]:.3f}", "" if baseline is None else f"{baseline:.3f}")
         self._console.print(table)

@@ -2,12 +2,19 @@
 
 import json
 
-from multimodel.tasks.examples import encode_examples
-from multimodel.training.metrics import most_frequent, score
+import numpy as np
+
+from multimodel.tasks.batches import weights_of
+from multimodel.tasks.examples import encoded_parts, sampled_field
+from multimodel.training.metrics import METRICS, most_frequent, score
+from multimodel.training.teacher_forcing import FORCED_METRICS, TeacherForcedScores
 
 
 def evaluate(bundle, tasks, split="test", limit=None, predictions=None, report=lambda text: None):
     """Generates outputs for held-out examples and scores them, beside the most frequent training output.
+
+    `token_accuracy`, `top5` and `log_perplexity` are of the model that reads the right targets so far; the most
+    frequent output has a `token_accuracy`, position by position, and not the other two.
 
     Args:
         bundle: a Bundle.
@@ -24,27 +31,46 @@ def evaluate(bundle, tasks, split="test", limit=None, predictions=None, report=l
     results = {}
     for name, task in tasks.items():
         report(name)
-        examples = encode_examples(task, split, limit)
-        ids, scores = bundle.generate(name, examples.inputs, examples.input_lengths)
-        outputs = bundle.decode(name, ids)
-        targets = examples.raw_targets
-        guess = most_frequent(task.targets.read(e[task.targets.field]) for e in task.source.examples("train"))
-        results[name] = {
-            "split": split,
-            "examples": len(examples),
-            **score(task.metrics, outputs, targets),
-            "baseline": score(task.metrics, [guess] * len(targets), targets),
-        }
-        if predictions is not None:
-            _write_predictions(predictions / f"{name}.jsonl", split, examples, outputs, scores)
+        file = None if predictions is None else predictions / f"{name}.jsonl"
+        results[name] = {"split": split} | _evaluate_task(bundle, task, split, limit, file)
     return results
 
 
-def _write_predictions(file, split, examples, outputs, scores):
-    """One JSON object a line. A picture or a clip is named by its place in the split."""
+def _evaluate_task(bundle, task, split, limit, file):
+    """`{"examples", metrics..., "baseline"}` of one task, a part of its examples at a time."""
+    forced = TeacherForcedScores(bundle.model, task) if set(task.metrics) & set(FORCED_METRICS) else None
+    guess = most_frequent(sampled_field(task, task.targets, "train"))
+    guess_ids = np.asarray(task.targets.encode([guess])[0])
+    outputs: list = []
+    targets: list = []
+    hits = positions = 0.0
+    for part in encoded_parts(task, split, limit):
+        ids, scores = bundle.generate(task.name, part.inputs, part.input_lengths)
+        decoded = bundle.decode(task.name, ids)
+        if file is not None:
+            _write_predictions(file, split, part, decoded, scores, first=len(outputs))
+        outputs += decoded
+        targets += part.raw_targets
+        weights = weights_of(task, part.targets)
+        hits += ((part.targets == guess_ids) * weights).sum()
+        positions += weights.sum()
+        if forced:
+            forced.add(part)
+    generated = [name for name in task.metrics if name in METRICS]
+    scores = score(generated, outputs, targets)
+    if forced:
+        scores |= forced.scores([name for name in task.metrics if name in FORCED_METRICS])
+    baseline = score(generated, [guess] * len(targets), targets)
+    if "token_accuracy" in task.metrics:
+        baseline["token_accuracy"] = round(float(hits / positions), 5)
+    return {"examples": len(targets)} | {name: scores[name] for name in task.metrics} | {"baseline": baseline}
+
+
+def _write_predictions(file, split, examples, outputs, scores, first):
+    """One JSON object a line, from row `first` of the split on. A picture or a clip is named by its row."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", encoding="utf-8") as lines:
+    with file.open("a" if first else "w", encoding="utf-8") as lines:
         for row, (target, output, value) in enumerate(zip(examples.raw_targets, outputs, scores, strict=True)):
-            shown = examples.raw_inputs[row] if examples.raw_inputs else f"{split}[{row}]"
+            shown = examples.raw_inputs[row] if examples.raw_inputs else f"{split}[{first + row}]"
             record = {"input": shown, "target": target, "output": output, "score": round(float(value), 4)}
             lines.write(json.dumps(record, ensure_ascii=False) + "\n")

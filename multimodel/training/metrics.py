@@ -6,6 +6,8 @@ import jiwer
 import sacrebleu
 
 from multimodel.errors import unknown
+from multimodel.training.brackets import bracket_f1
+from multimodel.training.teacher_forcing import FORCED_METRICS
 
 
 def exact(outputs, targets):
@@ -33,23 +35,27 @@ def cer(outputs, targets):
     return jiwer.cer(targets, outputs)
 
 
-METRICS = {"accuracy": exact, "exact": exact, "bleu": bleu, "chrf": chrf, "wer": wer, "cer": cer}
+METRICS = {
+    "accuracy": exact,
+    "exact": exact,
+    "bleu": bleu,
+    "chrf": chrf,
+    "wer": wer,
+    "cer": cer,
+    "bracket_f1": bracket_f1,
+}
 
 
 def check_metrics(names):
     """Raises a UserError for a name that is no metric."""
+    known = METRICS | FORCED_METRICS
     for name in names:
-        if name not in METRICS:
-            raise unknown("metric", name, METRICS)
+        if name not in known:
+            raise unknown("metric", name, known)
 
 
 def score(names, outputs, targets):
-    """`{metric: value}`, rounded to five digits.
-
-    Raises:
-        UserError: if a name is no metric.
-    """
-    check_metrics(names)
+    """`{metric: value}` of generated outputs, rounded to five digits."""
     return {name: round(METRICS[name](outputs, targets), 5) for name in names}
 
 

@@ -12,6 +12,18 @@ import keras
 from multimodel.errors import UserError
 
 VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
+SETTINGS = (
+    "steps",
+    "batch_size",
+    "learning_rate",
+    "warmup_steps",
+    "schedule",
+    "betas",
+    "epsilon",
+    "label_smoothing",
+    "clipnorm",
+    "loss_weights",
+)
 CONTENTS = ("run.json", "metrics.json", "history.jsonl", "model", "predictions")
 
 
@@ -63,10 +75,7 @@ class Run:
             "recipe_file": recipe.origin,
             "status": "running",
             "seed": recipe.seed,
-            "settings": {
-                name: getattr(recipe, name)
-                for name in ("steps", "batch_size", "learning_rate", "warmup_steps", "label_smoothing", "clipnorm")
-            }
+            "settings": {name: getattr(recipe, name) for name in SETTINGS}
             | {"precision": precision, "backend": keras.backend.backend(), "rates": recipe.mixture.rates},
             "parameters": {"total": model.count_params()} | parts,
             "tasks": {name: signature.to_json() for name, signature in model.signatures.items()},

@@ -9,13 +9,15 @@ import keras
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import Bundle, vocabularies_of
 from multimodel.tasks.batches import MixedBatches
-from multimodel.tasks.examples import encode_examples, raw_examples, read_field
+from multimodel.tasks.examples import encoded_parts, require_data, sampled_field, training_examples
 from multimodel.training.build import build_model, compile_model
 from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
 from multimodel.training.metrics import check_metrics
 from multimodel.training.run import Run
+
+CHECKED = 10_000  # held-out examples of a task that are read before training
 
 
 def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision="float32", verbose=False, **changes):
@@ -81,7 +83,8 @@ def resolve(recipe, tasks, changes):
         mixture = recipe.mixture.only(tasks)
         used = mixture.net_names()
         nets = {name: net for name, net in recipe.nets.items() if name in used}
-        recipe = dataclasses.replace(recipe, mixture=mixture, nets=nets)
+        weights = {name: weight for name, weight in recipe.loss_weights.items() if name in mixture.tasks}
+        recipe = dataclasses.replace(recipe, mixture=mixture, nets=nets, loss_weights=weights)
     recipe.mixture.shares(recipe.batch_size)
     for task in recipe.mixture.tasks.values():
         check_metrics(task.metrics)
@@ -92,10 +95,12 @@ def prepare(recipe, precision, reporter):
     """Data, vocabularies and the built model of a recipe: `(batches, bundle)`."""
     tasks = recipe.mixture.tasks
     shares = recipe.mixture.shares(recipe.batch_size)
+    require_data(tasks)
     train_vocabularies(tasks)
-    examples = {name: encode_examples(task, "train") for name, task in tasks.items()}
+    examples = {name: training_examples(task) for name, task in tasks.items()}
     for task in tasks.values():
-        encode_examples(task, "test")  # what cannot be scored is found before training, not after
+        for _ in encoded_parts(task, "test", CHECKED):
+            pass  # what cannot be scored is found before training, not after
     reporter.mixture(tasks, shares, examples)
     batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
     model = build_model(recipe, precision)
@@ -111,10 +116,10 @@ def train_vocabularies(tasks):
         if not vocabulary.trained:
             vocabulary.train(
                 [
-                    read_field(task, feature, i, example)
+                    text
                     for task, feature in features
                     if getattr(feature, "vocabulary", None) is vocabulary
-                    for i, example in enumerate(raw_examples(task, "train"))
+                    for text in sampled_field(task, feature, "train")
                 ]
             )
 

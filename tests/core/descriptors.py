@@ -7,10 +7,21 @@ import keras
 import numpy as np
 from keras import ops
 
-from modality_nets import AudioInputNet, ImageInputNet, LabelOutputNet, TextInputNet, TextOutputNet
+from modality_nets import (
+    AudioInputNet,
+    ImageInputNet,
+    LabelOutputNet,
+    SpectrogramInputNet,
+    TextInputNet,
+    TextOutputNet,
+    WaveformInputNet,
+    XceptionInputNet,
+    XceptionOutputNet,
+)
 from multimodel.body import AttentionBlock, Body, ConvBlock, MoEBlock
 
 DIM, LENGTH, SOURCE_LENGTH = 16, 24, 7
+GRID_COLUMNS = 6
 BATCH_LENGTHS = (24, 13, 1)
 SOURCE_LENGTHS = (7, 3, 1)
 
@@ -26,7 +37,6 @@ class Row:
         causal: no output depends on a later position, and `step` equals `call`.
         context: `call` takes a source.
         lengths: real positions of each row of the inputs, or None where no length varies.
-        bodily: is a Block or Body: `(b, n, d)` in and out.
     """
 
     name: str
@@ -35,7 +45,6 @@ class Row:
     causal: bool = False
     context: bool = False
     lengths: tuple | None = BATCH_LENGTHS
-    bodily: bool = True
 
 
 def _vectors(random):
@@ -51,31 +60,62 @@ BLOCKS = [
     Row("ConvBlock causal", lambda: ConvBlock(DIM, causal=True), _vectors, causal=True),
     Row("AttentionBlock", lambda: AttentionBlock(DIM, num_heads=4), _vectors, causal=True, context=True),
     Row("MoEBlock", lambda: MoEBlock(DIM, num_experts=6, top_k=2), _vectors, causal=True),
+    Row(
+        "MoEBlock, modern losses",
+        lambda: MoEBlock(DIM, num_experts=4, balance=0.0, switch=0.01, z=0.001, capacity_factor=1.0),
+        _vectors,
+        causal=True,
+    ),
     Row("MoEBlock, all experts", lambda: MoEBlock(DIM, num_experts=3, top_k=3, hidden_dim=8), _vectors, causal=True),
 ]
 BODIES = [
+    Row("Body.tiny", lambda: Body.tiny(DIM), _vectors, causal=True, context=True),
     Row("Body.small", lambda: Body.small(DIM), _vectors, causal=True, context=True),
 ]
 if keras.backend.backend() == "tensorflow":  # the same blocks, more of them; JAX compiles each anew, for minutes
     BODIES.append(Row("Body.paper", lambda: Body.paper(DIM, num_experts=8), _vectors, causal=True, context=True))
 NETS = [
-    Row("TextInputNet", lambda: TextInputNet(50, DIM), _ids, bodily=False),
+    Row("TextInputNet", lambda: TextInputNet(50, DIM), _ids),
     Row(
         "ImageInputNet",
         lambda: ImageInputNet(DIM, filters=(8,)),
         lambda random: random.integers(0, 256, (3, 12, 20, 3)).astype("uint8"),
         lengths=None,
-        bodily=False,
     ),
     Row(
         "AudioInputNet",
         lambda: AudioInputNet(DIM, 8000, num_mels=16),
         lambda random: random.normal(size=(3, 2000)).astype("float32") / 4,
         lengths=(2000, 1111, 1),
-        bodily=False,
     ),
-    Row("TextOutputNet", lambda: TextOutputNet(50, DIM), _vectors, bodily=False),
-    Row("LabelOutputNet", lambda: LabelOutputNet(5, DIM), _vectors, bodily=False),
+    Row(
+        "WaveformInputNet",
+        lambda: WaveformInputNet(DIM),
+        lambda random: random.normal(size=(3, 700)).astype("float32") / 4,
+        lengths=(700, 257, 1),
+    ),
+    Row(
+        "SpectrogramInputNet",
+        lambda: SpectrogramInputNet(DIM, 1000, num_mels=5, frame_seconds=0.008, hop_seconds=0.002),
+        lambda random: random.normal(size=(3, 700)).astype("float32") / 4,
+        lengths=(700, 200, 1),
+    ),
+    Row(
+        "XceptionInputNet",
+        lambda: XceptionInputNet(DIM),
+        lambda random: random.integers(0, 256, (3, 33, 20, 3)).astype("uint8"),
+        lengths=None,
+    ),
+    Row(
+        "XceptionOutputNet",
+        lambda: XceptionOutputNet(5, DIM, filters=(24, 32)),
+        _vectors,
+        lengths=(24, 12, 6),
+    ),
+    Row("XceptionOutputNet, sequence", lambda: XceptionOutputNet(5, DIM, (3, 1), (24, 32)), _vectors),
+    Row("TextOutputNet, tied", lambda: TextOutputNet(50, DIM, tied=True), _vectors),
+    Row("TextOutputNet", lambda: TextOutputNet(50, DIM), _vectors),
+    Row("LabelOutputNet", lambda: LabelOutputNet(5, DIM), _vectors),
 ]
 ROWS = BLOCKS + BODIES + NETS
 
@@ -111,16 +151,22 @@ def arguments(row, seed=0):
     return inputs, mask, context, mask_of(SOURCE_LENGTHS, SOURCE_LENGTH)
 
 
+def call(layer, inputs, mask=None, context=None, context_mask=None, training=False):
+    """Calls a part of any kind with what it takes."""
+    if isinstance(layer, Body):
+        return layer(context, inputs, mask=context_mask, shifted_mask=mask, training=training)
+    if isinstance(layer, XceptionOutputNet) and layer.kernel_size == (3, 3):
+        return layer(inputs, mask=mask, grid=(inputs.shape[1] // GRID_COLUMNS, GRID_COLUMNS))
+    if context is not None:
+        return layer(inputs, mask=mask, context=context, context_mask=context_mask, training=training)
+    return layer(inputs, mask=mask, training=training)
+
+
 def run(layer, inputs, mask=None, context=None, context_mask=None, training=False):
     """Calls a part of any kind; gives `(outputs, mask)` as arrays, the mask of inputs where it keeps their length."""
-    if isinstance(layer, Body):
-        outputs = layer(context, inputs, mask=context_mask, shifted_mask=mask, training=training)
-    elif context is not None:
-        outputs = layer(inputs, mask=mask, context=context, context_mask=context_mask, training=training)
-    else:
-        outputs = layer(inputs, mask=mask, training=training)
+    outputs = call(layer, inputs, mask, context, context_mask, training)
     if isinstance(outputs, tuple):
         outputs, mask = outputs
-    elif isinstance(layer, LabelOutputNet):
+    elif getattr(layer, "reads", None) == "encoded":
         mask = None
     return ops.convert_to_numpy(outputs), None if mask is None else ops.convert_to_numpy(mask)

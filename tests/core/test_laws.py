@@ -7,7 +7,8 @@ from keras import ops
 
 from multimodel.body import Body
 from multimodel.body.routing import NoisyTopKRouter
-from tests.core.descriptors import BLOCKS, BODIES, DIM, NETS, ROWS, arguments, built, mask_of, run
+from tests.core.descriptors import BLOCKS, BODIES, DIM, ROWS, arguments, built, call, mask_of, run
+from tests.core.gradients import gradients
 
 
 def each(rows):
@@ -35,9 +36,7 @@ def test_save_round_trip(row, tmp_path):
     symbols, values = [x], [inputs]
     if row.context:
         symbols, values = [x, keras.Input(context.shape[1:])], [inputs, context]
-        outputs = layer(*symbols[::-1]) if isinstance(layer, Body) else layer(x, context=symbols[1])
-    else:
-        outputs = layer(x)
+    outputs = call(layer, x, context=symbols[1] if row.context else None)
     model = keras.Model(symbols, outputs[0] if isinstance(outputs, tuple) else outputs)
     model.save(tmp_path / "part.keras")
     again = keras.saving.load_model(tmp_path / "part.keras")
@@ -51,10 +50,7 @@ def test_symbolic_shape_is_eager_shape(row):
     x, m, c = (
         None if a is None else keras.Input(batch_shape=a.shape, dtype=a.dtype.name) for a in (inputs, mask, context)
     )
-    if isinstance(layer, Body):
-        symbolic = layer(c, x, shifted_mask=m)
-    else:
-        symbolic = layer(x, mask=m, context=c) if row.context else layer(x, mask=m)
+    symbolic = call(layer, x, m, c)
     symbolic = symbolic[0] if isinstance(symbolic, tuple) else symbolic
     eager = run(layer, inputs, mask, context, context_mask)[0]
     assert tuple(symbolic.shape) == eager.shape
@@ -136,51 +132,21 @@ def test_step_is_call(row):
 def test_every_weight_gets_a_gradient(row):
     layer = built(row)
     inputs, mask, context, context_mask = arguments(row)
-    for name, gradient in gradients(layer, inputs, mask, context, context_mask).items():
-        assert np.isfinite(gradient).all(), name
-        assert np.abs(gradient).max() > 0, name
-
-
-def gradients(layer, inputs, mask, context, context_mask):
-    """`{path: gradient}` of a random projection of the outputs plus the layer's own losses, in training."""
 
     def loss():
-        if isinstance(layer, Body):
-            outputs = layer(context, inputs, mask=context_mask, shifted_mask=mask, training=True)
-        elif context is not None:
-            outputs = layer(inputs, mask=mask, context=context, context_mask=context_mask, training=True)
-        else:
-            outputs = layer(inputs, mask=mask, training=True)
+        """A random projection of the outputs plus the layer's own losses, in training."""
+        outputs = call(layer, inputs, mask, context, context_mask, training=True)
         outputs = outputs[0] if isinstance(outputs, tuple) else outputs
-        direction = np.random.default_rng(3).normal(size=outputs.shape).astype("float32")
-        total = ops.sum(outputs * direction) + sum(layer.losses)
-        if hasattr(layer, "embed"):
-            total += ops.sum(layer.embed(np.array([[1, 2]])))
-        return total
+        total = ops.sum(outputs * np.random.default_rng(3).normal(size=outputs.shape).astype("float32")) + sum(
+            layer.losses
+        )
+        return total + ops.sum(layer.embed(np.array([[1, 2]]))) if hasattr(layer, "embed") else total
 
     weights = layer.trainable_weights
-    if keras.backend.backend() == "jax":
-        import jax
-
-        state = [weight.value for weight in layer.non_trainable_variables]
-
-        def stateless(values):
-            with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))):
-                return loss()
-
-        values = jax.grad(stateless)([weight.value for weight in weights])
-        for variable, value in zip(layer.non_trainable_variables, state, strict=True):
-            variable.assign(value)
-    else:
-        import tensorflow as tf
-
-        with tf.GradientTape() as tape:
-            value = loss()
-        values = tape.gradient(value, [weight.value for weight in weights])
-        values = [None if v is None else tf.convert_to_tensor(v) for v in values]
-    missing = [weight.path for weight, value in zip(weights, values, strict=True) if value is None]
-    assert not missing
-    return {weight.path: ops.convert_to_numpy(value) for weight, value in zip(weights, values, strict=True)}
+    for weight, gradient in zip(weights, gradients(loss, weights, layer.non_trainable_variables), strict=True):
+        assert gradient is not None, weight.path
+        assert np.isfinite(gradient).all(), weight.path
+        assert np.abs(gradient).max() > 0, weight.path
 
 
 @each(ROWS)
@@ -239,4 +205,3 @@ def test_rows_name_every_part():
         "OutputNet",
     }
     assert tested == parts
-    assert len(NETS) == len(modality_nets.__all__) - 2

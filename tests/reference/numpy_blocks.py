@@ -111,3 +111,19 @@ def log_mel(samples, frame, hop, fft_length, mels):
         spectrum = np.fft.rfft(padded[i * hop : i * hop + fft_length] * window)
         rows.append(np.log(np.abs(spectrum) ** 2 @ mels + 1e-6))
     return np.array(rows) - np.mean(rows, axis=0)
+
+
+def routing_losses(x, gate, noise_kernel, noise, k):
+    """CV^2 of importance, CV^2 of load, Switch loss and z-loss of tokens `x (s, d)` under the drawn `noise (s, e)`."""
+    clean = x @ gate
+    sigma = np.log1p(np.exp(x @ noise_kernel)) + 1e-2
+    noisy = clean + noise * sigma
+    gates = top_k_gates(noisy, k)
+    shares = (gates > 0).mean(0) / k
+    log_sum = np.log(np.exp(clean).sum(-1))
+    switch = clean.shape[1] * (shares * softmax(clean).mean(0)).sum()
+    return cv_squared(gates.sum(0)), cv_squared(load(clean, noisy, sigma, k)), switch, (log_sum**2).mean()
+
+
+def cv_squared(x):
+    return x.var() / x.mean() ** 2

@@ -1,0 +1,88 @@
+"""The recipe of the paper's eight tasks, at reduced width on TFDS' fake data and a fake treebank."""
+
+import json
+
+import pytest
+import tensorflow_datasets as tfds
+
+import multimodel as mm
+from multimodel import Body
+from multimodel.cli import run_command
+from recipes import paper
+
+TASKS = ["imagenet", "captions", "wmt_en_de", "wmt_de_en", "wmt_en_fr", "wmt_fr_en", "speech", "parsing"]
+
+
+def fake_treebank(folder):
+    for section in range(2, 24):
+        file = folder / "treebank3" / f"{section:02}" / f"wsj_{section:02}01.mrg"
+        file.parent.mkdir(parents=True)
+        trees = [f"( (S (NP-SBJ (DT The) (NN cat{i})) (VP (VBZ sleeps)) (. .)))" for i in range(3)]
+        file.write_text("\n".join(trees))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One step of all eight tasks, and their scores."""
+    folder = tmp_path_factory.mktemp("paper")
+    fake_treebank(folder)
+    with pytest.MonkeyPatch.context() as patch, tfds.testing.mock_data(num_examples=4):
+        patch.setenv("MULTIMODEL_DATA", str(folder))
+        patch.setattr(paper, "SECONDS", 1)
+        recipe = paper.recipe(Body.tiny(16), picture_size=48)
+        bundle = mm.train(recipe, folder / "run", steps=1, batch_size=16)
+    return folder / "run", bundle
+
+
+def test_trains_and_scores_all_eight_tasks(run):
+    metrics = json.loads((run[0] / "metrics.json").read_text())
+    assert list(metrics["tasks"]) == TASKS
+    for task, scores in metrics["tasks"].items():
+        assert scores["examples"] == {"captions": 20, "parsing": 3}.get(task, 4)
+        assert 0 <= scores.get("token_accuracy", 0) <= 1
+        assert scores["log_perplexity"] > 0
+    assert metrics["tasks"]["imagenet"]["top5"] >= metrics["tasks"]["imagenet"]["accuracy"]
+    assert 0 <= metrics["tasks"]["parsing"]["bracket_f1"] <= 1
+
+
+def test_answers_raw_inputs(run):
+    model = mm.load(run[0])
+    assert model.predict("parsing", ["The cat sleeps ."]) == run[1].predict("parsing", ["The cat sleeps ."])
+    assert len(model.predict("wmt_en_fr", ["one", "two"])) == 2
+
+
+def test_the_load_of_each_expert_is_logged_for_each_task(run):
+    record = json.loads((run[0] / "history.jsonl").read_text().splitlines()[-1])
+    assert list(record["expert_load"]["encoder_experts"]) == TASKS
+    assert list(record["expert_load"]["decoder_experts"]) == TASKS[1:]
+
+
+def test_missing_data_is_told_for_each_task(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MULTIMODEL_DATA", str(tmp_path))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["train", "paper"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(TASKS)
+    for task, line in zip(TASKS, lines, strict=True):
+        assert line.startswith(f"Error: Task '{task}': ")
+        assert "tfds build" in line or "LDC99T42" in line
+    assert "imagenet2012 --file_format=array_record" in lines[0]
+    assert not (tmp_path / "runs" / "paper" / "run.json").exists()
+
+
+def test_tasks_with_data_can_be_trained_without_the_others(tmp_path, monkeypatch, capsys):
+    fake_treebank(tmp_path)
+    monkeypatch.setenv("MULTIMODEL_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["train", "paper", "--tasks", "speech,parsing"]) == 2
+    assert "The others can be trained alone: --tasks parsing" in capsys.readouterr().err
+
+
+def test_speech_of_the_wall_street_journal_is_read_from_a_local_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTIMODEL_DATA", str(tmp_path))
+    (tmp_path / "wsj").mkdir()
+    (tmp_path / "wsj" / "train.jsonl").write_text('{"audio": "a.wav", "text": "hello"}\n')
+    source = paper.speech()
+    assert source.examples("train") == [{"audio": "a.wav", "text": "hello"}]
+    assert source.folder == tmp_path / "wsj"
