@@ -10,8 +10,8 @@ quickstart: $(VENV)/quickstart.installed
 	$(BIN)/python -m multimodel.quickstart
 
 test: $(VENV)/dev.installed
-	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/core tests/test_run.py
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest
+	KERAS_BACKEND=jax XLA_FLAGS="$(QUICK_XLA)" $(BIN)/python -m pytest -n 2 tests/core tests/test_run.py
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .

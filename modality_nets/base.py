@@ -25,8 +25,7 @@ class OutputNet(_Net):
     Contract:
         `call(vectors, mask)`: `(b, m, d)` -> logits `(b, m, v)`. `reads` says which vectors: the `"decoded"` targets,
         or the `"encoded"` inputs, for targets that need no decoder; then m = 1. A net that reads `"decoded"` also
-        gives `embed(targets)`: `(b, m)` integers -> `(b, m, d)`. One that reads `"encoded"` is also told the input
-        net's `grid`, or None.
+        gives `embed(targets)`: `(b, m)` integers -> `(b, m, d)`.
     """
 
     reads = "decoded"

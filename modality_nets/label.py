@@ -30,7 +30,7 @@ class LabelOutputNet(OutputNet):
         self.classes.build((None, None, self.hidden_dim))
         self.built = True
 
-    def call(self, vectors, mask=None, grid=None):
+    def call(self, vectors, mask=None):
         return self.classes(masked_mean(self.hidden(vectors), mask))
 
     def get_config(self):

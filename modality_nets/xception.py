@@ -68,19 +68,22 @@ class XceptionOutputNet(OutputNet):
     Args:
         num_classes: classes.
         dim: the body's width.
-        kernel_size: (rows, columns) of all steps. (3, 1) for sequences, which are grids of one column.
+        columns: of the grid that the vectors came from, as the input net's `grid` has them. 1 for sequences; kernels
+            are then 3 x 1.
         filters: channels of the last two steps.
 
-    Shapes: `(b, n, dim)` with `mask (b, n)` and `grid` (rows, columns), rows * columns = n, or None for a sequence ->
-    `(b, 1, num_classes)`.
+    Shapes: `(b, rows * columns, dim)` with `mask (b, rows * columns)` -> `(b, 1, num_classes)`.
+
+    Raises:
+        ValueError: if the vectors do not fill rows of `columns`.
     """
 
     reads = "encoded"
 
-    def __init__(self, num_classes, dim, kernel_size=(3, 3), filters=(1536, 2048), **kwargs):
+    def __init__(self, num_classes, dim, columns=1, filters=(1536, 2048), **kwargs):
         super().__init__(**kwargs)
-        self.num_classes, self.dim = num_classes, dim
-        self.kernel_size, self.filters = tuple(kernel_size), tuple(filters)
+        self.num_classes, self.dim, self.columns, self.filters = num_classes, dim, columns, tuple(filters)
+        self.kernel_size = (3, 3) if columns > 1 else (3, 1)
         sizes = {"step1": dim, "step2": dim, "step3": self.filters[0], "step4": self.filters[1]}
         self.skip = ConvStep2D(dim, self.kernel_size, (2, 2), dtype=self.dtype_policy, name="skip")
         self.steps = [
@@ -97,8 +100,14 @@ class XceptionOutputNet(OutputNet):
         self.classes.build((None, None, channels))
         self.built = True
 
-    def call(self, vectors, mask=None, grid=None):
-        rows, columns = grid or (ops.shape(vectors)[1], 1)
+    def call(self, vectors, mask=None):
+        length, columns = ops.shape(vectors)[1], self.columns
+        if isinstance(length, int) and length % columns:
+            raise ValueError(
+                f"Vectors fill the rows of their grid. Received: {length} vectors, columns={columns}. "
+                f"Pass the columns of the input net's grid."
+            )
+        rows = length // columns
         x = ops.reshape(vectors, (-1, rows, columns, self.dim))
         mask = None if mask is None else ops.reshape(mask, (-1, rows, columns))
         one, two, three, four = self.steps
@@ -114,6 +123,6 @@ class XceptionOutputNet(OutputNet):
         return super().get_config() | {
             "num_classes": self.num_classes,
             "dim": self.dim,
-            "kernel_size": self.kernel_size,
+            "columns": self.columns,
             "filters": self.filters,
         }

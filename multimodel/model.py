@@ -1,5 +1,6 @@
 """MultiModel: modality nets and a body, wired for each task by its signature."""
 
+import contextlib
 from collections import defaultdict
 
 import keras
@@ -7,7 +8,7 @@ from keras import ops
 
 from multimodel.body.expert_load import ExpertLoad
 from multimodel.body.moe import MoEBlock
-from multimodel.body.routing import RoutingRecord, collect_routing
+from multimodel.body.routing import collect_routing
 from multimodel.signature import Signature
 
 
@@ -38,7 +39,8 @@ class MultiModel(keras.Model):
     """One model for many tasks (arXiv 1706.05137).
 
     `logits = output_net(decode(command + shifted targets, encode(input_net(inputs))))`; a task whose output net reads
-    `"encoded"` stops after the encoder. Tasks of equal padded lengths go through the body in one pass.
+    `"encoded"` stops after the encoder. Tasks of equal padded lengths go through the body as one group, and the experts
+    see the positions of all groups at once.
 
     Args:
         signatures: of the tasks.
@@ -97,54 +99,45 @@ class MultiModel(keras.Model):
 
     def call(self, features, training=False):
         with collect_routing() as routing:
-            encoded = self._encode(features, training, routing)
+            encoded = self.encode(features, training, routing)
             logits = {}
             decoded_tasks = [task for task in features if self.output_net(task).reads == "decoded"]
             for task in features:
                 if task not in decoded_tasks:
-                    logits[task] = self.classify(task, *encoded[task])
-            for task, vectors in self._decode(decoded_tasks, features, encoded, training, routing).items():
-                logits[task] = self.output_net(task)(vectors)
+                    logits[task] = self.output_net(task)(encoded[task][0], mask=encoded[task][1])
+            if decoded_tasks:
+                for task, vectors in self._decode(decoded_tasks, features, encoded, training, routing).items():
+                    logits[task] = self.output_net(task)(vectors)
         if training:
             for block, sums in routing.sums.items():
                 self.add_loss(block.routing_loss(sums))
             self.expert_load.add(routing.choices)
         return logits
 
-    def encode(self, features):
+    def encode(self, features, training=False, routing=None):
         """`{task: features}` -> `{task: (encoded (b, n, d), mask (b, n))}`."""
-        return self._encode(features, False, RoutingRecord())
-
-    def classify(self, task, encoded, mask):
-        """Logits `(b, 1, v)` of a task whose output net reads the encoder."""
-        grid = self.input_net(task).grid(self.signatures[task].input_shape)
-        return self.output_net(task)(encoded, mask=mask, grid=grid)
-
-    def _encode(self, features, training, routing):
         vectors = {}
         for task, values in features.items():
             net = self.input_net(task)
             vectors[task] = net(values["inputs"], mask=values.get("inputs_mask"), training=training)
-        encoded: dict = {}
-        for tasks in _groups(features, lambda task: vectors[task][0].shape[1]):
-            x, mask = (_join([vectors[task][i] for task in tasks]) for i in (0, 1))
-            with routing.rows(_rows(tasks, vectors)):
-                x = self.body.encode(x, mask, training)
-            encoded |= _split(tasks, x, mask, vectors)
-        return encoded
+        groups = _groups(features, lambda task: vectors[task][0].shape[1])
+        xs, masks = ([_join([vectors[task][i] for task in group]) for group in groups] for i in (0, 1))
+        with _counted(routing, groups, vectors):
+            xs = self.body.encode(xs, masks, training)
+        return _split(groups, xs, masks, vectors)
 
     def _decode(self, tasks, features, encoded, training, routing):
         """The decoded vectors `(b, m, d)` of tasks with targets."""
-        shifted = {task: self.command(task)(self.output_net(task).embed(features[task]["targets"])) for task in tasks}
-        decoded: dict = {}
-        for group in _groups(tasks, lambda task: (shifted[task].shape[1], encoded[task][0].shape[1])):
-            x = _join([shifted[task] for task in group])
-            mask = _join([ops.not_equal(features[task]["targets"], 0) for task in group])
-            context, context_mask = (_join([encoded[task][i] for task in group]) for i in (0, 1))
-            with routing.rows(_rows(group, encoded)):
-                x = self.body.decode(x, mask, context, context_mask, training)
-            decoded |= {task: part for task, (part, _) in _split(group, x, mask, encoded).items()}
-        return decoded
+        shifted = {}
+        for task in tasks:
+            targets = features[task]["targets"]
+            shifted[task] = self.command(task)(self.output_net(task).embed(targets)), ops.not_equal(targets, 0)
+        groups = _groups(tasks, lambda task: (shifted[task][0].shape[1], encoded[task][0].shape[1]))
+        xs, masks = ([_join([shifted[task][i] for task in group]) for group in groups] for i in (0, 1))
+        contexts, context_masks = ([_join([encoded[task][i] for task in group]) for group in groups] for i in (0, 1))
+        with _counted(routing, groups, shifted):
+            xs = self.body.decode(xs, masks, contexts, context_masks, training)
+        return {task: x for task, (x, _) in _split(groups, xs, masks, shifted).items()}
 
     def part_names(self):
         """Names of the attributes that hold nets and commands."""
@@ -181,17 +174,24 @@ def _join(parts):
     return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
 
 
-def _rows(tasks, vectors):
-    """`{task: rows}` of a joined batch, or nothing where the number of rows is not known beforehand."""
-    rows = {task: ops.shape(vectors[task][0])[0] for task in tasks}
-    return rows if all(isinstance(number, int) for number in rows.values()) else {}
+def _counted(routing, groups, sequences):
+    """Tells a RoutingRecord whose positions the body sees, where it is known how many they are."""
+    positions = {}
+    for task in (task for group in groups for task in group):
+        batch_size, length = ops.shape(sequences[task][0])[:2]
+        if routing is None or not isinstance(batch_size, int) or not isinstance(length, int):
+            return contextlib.nullcontext()
+        positions[task] = batch_size * length
+    return routing.tokens(positions)
 
 
-def _split(tasks, x, mask, rows):
-    """Gives each task its rows of `x` and `mask`, as many as `rows[task]` has."""
-    parts, start = {}, 0
-    for task in tasks:
-        stop = start + ops.shape(rows[task][0])[0]
-        parts[task] = x[start:stop], mask[start:stop]
-        start = stop
+def _split(groups, xs, masks, rows):
+    """`{task: (x, mask)}`: gives each task its rows of its group, as many as `rows[task]` has."""
+    parts = {}
+    for group, x, mask in zip(groups, xs, masks, strict=True):
+        start = 0
+        for task in group:
+            stop = start + ops.shape(rows[task][0])[0]
+            parts[task] = x[start:stop], mask[start:stop]
+            start = stop
     return parts

@@ -3,8 +3,8 @@
 What:      ImageNet, COCO captions, WMT English <-> German and English <-> French, speech, parsing
 Paper:     arXiv 1706.05137: 1024 channels, 6 + 2 + 4 ConvBlocks, 240 experts of which 4 are taken, its own nets
 Data:      tensorflow-datasets, prepared beforehand (each missing one is told with its command), and, licensed, the
-           Penn Treebank (LDC99T42) in data/treebank3. LibriSpeech stands in for the Wall Street Journal's speech, unless
-           data/wsj holds train.jsonl, validation.jsonl and test.jsonl with lines such as
+           Penn Treebank (LDC99T42) in data/treebank3. LibriSpeech stands in for the speech of the Wall Street Journal,
+           unless data/wsj holds train.jsonl, validation.jsonl and test.jsonl with lines such as
            {"audio": "wav/011c0201.wav", "text": "..."}. MULTIMODEL_DATA names another folder than data.
 Hardware:  1.1 billion parameters, 17 GB with Adam's moments and gradients before the first activation
 Scores:    not measured by us at this size; the paper's are in docs/fidelity.md
@@ -44,7 +44,8 @@ def recipe(body=None, picture_size=299):
     text = {language: Text(language, words, N) for language in ("en", "de", "fr")}
     german, french = translations("de-en"), translations("fr-en")
     translation = ("bleu", *FORCED)
-    names = imagenet().labels("label")
+    names, entry_flow = imagenet().labels("label"), XceptionInputNet(body.dim)
+    _, columns = entry_flow.grid(picture.shape)
     clip, transcript = Audio("audio", SAMPLE_RATE, SECONDS), Text("text", words, TRANSCRIPT)
     tree = Text("tree", words, TREE)
     tasks = {
@@ -62,9 +63,9 @@ def recipe(body=None, picture_size=299):
         mixture=Mixture(tasks),
         body=body,
         nets={
-            "image_input": XceptionInputNet(body.dim),
+            "image_input": entry_flow,
             "audio_input": SpectrogramInputNet(body.dim, SAMPLE_RATE),
-            "imagenet_output": XceptionOutputNet(len(names), body.dim),
+            "imagenet_output": XceptionOutputNet(len(names), body.dim, columns),
         },
         batch_size=74,
         steps=1_000_000,
@@ -76,7 +77,7 @@ def recipe(body=None, picture_size=299):
         clipnorm=2.0,
         loss_weights={"imagenet": 0.7, "speech": 2.0},
         description="the paper's eight tasks in the paper's model",
-        data="tensorflow-datasets, prepared beforehand (hundreds of GB); the Penn Treebank, licensed, in data/treebank3",
+        data="tensorflow-datasets, prepared beforehand, hundreds of GB; the licensed Penn Treebank in data/treebank3",
         time="not measured; the paper's authors trained for more than a week on many machines",
     )
 

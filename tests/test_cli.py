@@ -64,7 +64,7 @@ def mistakes(run, tmp_path):
         "unknown command": (["trian"], "Did you mean 'train'"),
         "no command": ([], "Missing command"),
         "unknown recipe": (["train", "quikstart"], "Did you mean 'quickstart'"),
-        "recipe unlike any": (["train", "zzz"], "Choose one of: quickstart"),
+        "recipe unlike any": (["train", "zzz"], "Choose one of: paper, quickstart"),
         "missing recipe file": (["train", "nowhere.py"], "A recipe file exists. Received: recipe='nowhere.py'"),
         "recipe that fails": (["train", str(tmp_path / "broken.py")], "broken.py, line 2: ZeroDivisionError"),
         "recipe that is no Python": (["train", str(tmp_path / "syntax.py")], "syntax.py, line 1: SyntaxError"),

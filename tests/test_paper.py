@@ -1,15 +1,24 @@
 """The recipe of the paper's eight tasks, at reduced width on TFDS' fake data and a fake treebank."""
 
 import json
+import pathlib
+import subprocess
+import sys
 
+import keras
+import psutil
 import pytest
 import tensorflow_datasets as tfds
 
 import multimodel as mm
 from multimodel import Body
 from multimodel.cli import run_command
+from multimodel.tasks import TfdsSource
+from multimodel.training.build import build_model
 from recipes import paper
+from tests.reference import parameter_counts
 
+ROOT = pathlib.Path(__file__).parent.parent
 TASKS = ["imagenet", "captions", "wmt_en_de", "wmt_de_en", "wmt_en_fr", "wmt_fr_en", "speech", "parsing"]
 
 
@@ -29,6 +38,7 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, tfds.testing.mock_data(num_examples=4):
         patch.setenv("MULTIMODEL_DATA", str(folder))
         patch.setattr(paper, "SECONDS", 1)
+        patch.setattr(TfdsSource, "_decoders", lambda source: None)  # which TFDS' fakes cannot take for COCO
         recipe = paper.recipe(Body.tiny(16), picture_size=48)
         bundle = mm.train(recipe, folder / "run", steps=1, batch_size=16)
     return folder / "run", bundle
@@ -86,3 +96,49 @@ def test_speech_of_the_wall_street_journal_is_read_from_a_local_folder(tmp_path,
     source = paper.speech()
     assert source.examples("train") == [{"audio": "a.wav", "text": "hello"}]
     assert source.folder == tmp_path / "wsj"
+
+
+def counted(body):
+    """`{part: parameters}` of the recipe's model, with no weight allocated."""
+    with keras.StatelessScope(initialize_variables=False):
+        model = build_model(paper.recipe(body))
+        return {name: getattr(model, name).count_params() for name in ("body", *model.part_names())}
+
+
+@pytest.mark.parametrize(("dim", "num_experts"), [(1024, 240), (1024, 60), (64, 5)])
+def test_parameters_by_formula(dim, num_experts):
+    expected = parameter_counts.paper(dim, num_experts)
+    assert counted(Body.paper(dim, num_experts)) == expected
+    assert counted(Body.paper())["body"] > 10**9
+
+
+@pytest.mark.parametrize(
+    ("body", "depths", "dim", "num_experts"),
+    [
+        (Body.paper(), (6, 2, 4), 1024, 240),
+        (Body.base(), (6, 2, 4), 512, 60),
+        (Body.small(), (3, 1, 2), 128, 4),
+        (Body.tiny(), (2, 1, 1), 32, 4),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_presets(body, depths, dim, num_experts):
+    with keras.StatelessScope(initialize_variables=False):
+        body.build()
+        assert body.count_params() == parameter_counts.body(dim, num_experts, *depths)
+
+
+@pytest.mark.slow
+def test_full_width_fits_into_16_gb():
+    """A forward pass and a step of plain SGD of the 1.1 billion parameters, in a process of its own."""
+    available = psutil.virtual_memory().available
+    if available < 16 * 2**30:
+        pytest.skip(f"needs 16 GB of free memory, and there are {available / 2**30:.0f}")
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.full_width"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    record = json.loads(result.stdout.splitlines()[-1])
+    assert record["parameters"] > 1.05e9
+    assert record["loss_after"] < record["loss_before"]
+    assert record["peak_gb"] < 16

@@ -20,7 +20,27 @@ class Block(keras.layers.Layer):
         A causal block also decodes position by position: `start(batch_size, max_length, context, context_mask)`
         gives the cache before the first position, `step(x, cache)` takes `x (b, 1, d)` and the cache to their
         successors. Both ways give the same numbers at inference.
+
+    Attributes:
+        pointwise: whether each position is treated by itself. A body then calls the block once for all its groups of
+            sequences, whatever their lengths.
     """
+
+    pointwise = False
 
     def compute_mask(self, *arguments):
         """None: masks are arguments. Keras would hang its own on the outputs, and weigh losses by them."""
+
+
+def call_pointwise(block, xs, masks, **arguments):
+    """Calls a pointwise block once for several groups: lists of `x (b, n, d)` and `mask (b, n)` -> list of the same."""
+    width = xs[0].shape[-1]
+    joined = ops.concatenate([ops.reshape(x, (1, -1, width)) for x in xs], axis=1)
+    mask = ops.concatenate([ops.reshape(mask, (1, -1)) for mask in masks], axis=1)
+    joined = block(joined, mask=mask, **arguments)
+    parts, start = [], 0
+    for x in xs:
+        stop = start + ops.shape(x)[0] * ops.shape(x)[1]
+        parts.append(ops.reshape(joined[0, start:stop], ops.shape(x)))
+        start = stop
+    return parts

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from multimodel.body.attention import AttentionBlock
-from multimodel.body.block import Block
+from multimodel.body.block import Block, call_pointwise
 from multimodel.body.conv import ConvBlock
 from multimodel.body.moe import MoEBlock
 from multimodel.body.timing import timing_signal
@@ -24,7 +24,10 @@ class Body(keras.layers.Layer):
         mixer: causal blocks that bring targets and encoded inputs together.
         decoder: causal blocks.
 
-    Shapes: `encode`: `(b, n, dim)` -> `(b, n, dim)`; `decode`: shifted targets `(b, m, dim)` -> `(b, m, dim)`.
+    `encode` and `decode` take groups of sequences, one for each length, through the blocks side by side: experts see
+    the positions of all groups at once.
+
+    Shapes: inputs `(b, n, dim)`, shifted targets `(b, m, dim)` -> `(b, m, dim)`.
     """
 
     def __init__(self, dim, encoder, mixer, decoder, **kwargs):
@@ -93,24 +96,37 @@ class Body(keras.layers.Layer):
 
     def call(self, inputs, shifted, mask=None, shifted_mask=None, training=False):
         """Inputs `(b, n, dim)` and shifted targets `(b, m, dim)` -> decoded `(b, m, dim)`."""
-        encoded = self.encode(inputs, mask, training)
-        return self.decode(shifted, shifted_mask, encoded, mask, training)
+        mask = ops.ones(ops.shape(inputs)[:2], "bool") if mask is None else mask
+        shifted_mask = ops.ones(ops.shape(shifted)[:2], "bool") if shifted_mask is None else shifted_mask
+        encoded = self.encode([inputs], [mask], training)
+        return self.decode([shifted], [shifted_mask], encoded, [mask], training)[0]
 
     compute_mask = Block.compute_mask
 
-    def encode(self, x, mask=None, training=False):
-        """`(b, n, dim)` -> `(b, n, dim)`."""
-        length = ops.shape(x)[1]
-        x = x + timing_signal(length if isinstance(length, int) else ops.arange(length), self.dim, x.dtype)
-        for block in self.encoder:
-            x = block(x, mask=mask, training=training)
-        return x
+    def encode(self, xs, masks, training=False):
+        """Groups of inputs, lists of `(b, n, dim)` and of masks `(b, n)` -> list of `(b, n, dim)`."""
+        xs = [x + self._timing(ops.shape(x)[1], x.dtype) for x in xs]
+        return self._through(self.encoder, xs, masks, [{}] * len(xs), training)
 
-    def decode(self, shifted, mask, encoded, encoded_mask, training=False):
-        """Shifted targets `(b, m, dim)` and the encoder's output -> `(b, m, dim)`."""
-        for block in [*self.mixer, *self.decoder]:
-            shifted = block(shifted, mask=mask, context=encoded, context_mask=encoded_mask, training=training)
-        return shifted
+    def decode(self, xs, masks, encoded, encoded_masks, training=False):
+        """Groups of shifted targets, lists of `(b, m, dim)` and of masks, and of encoded inputs `(b, n, dim)` and
+        theirs -> list of `(b, m, dim)`."""
+        contexts = [{"context": c, "context_mask": m} for c, m in zip(encoded, encoded_masks, strict=True)]
+        return self._through([*self.mixer, *self.decoder], xs, masks, contexts, training)
+
+    def _timing(self, length, dtype):
+        return timing_signal(length if isinstance(length, int) else ops.arange(length), self.dim, dtype)
+
+    def _through(self, blocks, xs, masks, contexts, training):
+        for block in blocks:
+            if block.pointwise and len(xs) > 1:
+                xs = call_pointwise(block, xs, masks, training=training)
+            else:
+                xs = [
+                    block(x, mask=mask, training=training, **context)
+                    for x, mask, context in zip(xs, masks, contexts, strict=True)
+                ]
+        return xs
 
     def start(self, encoded, encoded_mask, max_length):
         """The cache before the first position, for up to `max_length` steps."""

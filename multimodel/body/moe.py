@@ -13,22 +13,23 @@ from multimodel.body.routing import NoisyTopKRouter, current_record, squared_var
 class Experts(keras.layers.Layer):
     """Feed-forward experts, `relu(x W1_i) W2_i`, each applied to the tokens that chose it.
 
-    Tokens are sorted by expert into rows of tiles, each tile of one expert, and the tiles are multiplied in one
-    batched product: the arithmetic grows with the tokens, not with the number of experts. Without a capacity there
-    are as many tiles of `tile` rows as the tokens need: none is dropped, and no row depends on its neighbours. With
-    one, each expert has one tile of that many rows; it keeps the tokens with the largest gates and drops the rest.
+    Each expert has a tile, so many rows for its tokens, and all tiles are multiplied in one batched product with the
+    weights where they lie. Without a capacity, tokens for which an expert's tile has no room go to spare tiles, as many
+    as can be needed, which are multiplied with copies of their experts' weights: no token is dropped, and no row
+    depends on its neighbours. With one, a tile has that many rows; each expert keeps the tokens with the largest gates
+    and drops the rest.
 
     Args:
         num_experts: experts.
         dim: channels in and out.
         hidden_dim: channels between.
-        tile: rows of one product.
+        tile: rows of a tile where there is no capacity; suited to the number of tokens if None.
 
     Shapes: `x (s, d)`, `gates (s, k)`, `experts (s, k)` where `num_experts` stands for none, `capacity` a number of
     tokens or None -> `(s, d)`.
     """
 
-    def __init__(self, num_experts, dim, hidden_dim, tile=64, **kwargs):
+    def __init__(self, num_experts, dim, hidden_dim, tile=None, **kwargs):
         super().__init__(**kwargs)
         self.num_experts, self.dim, self.hidden_dim, self.tile = num_experts, dim, hidden_dim, tile
 
@@ -46,48 +47,53 @@ class Experts(keras.layers.Layer):
         experts = ops.reshape(experts, (-1,))
         counts = ops.segment_sum(ops.ones_like(experts), experts, self.num_experts + 1)[: self.num_experts]
         if capacity is None:
-            tile, order = self.tile, ops.argsort(experts, axis=-1)
-            first_rows, tile_experts = self._tiles(counts, tokens * top_k)
-            expand, reduce = (ops.take(kernel, tile_experts, axis=0) for kernel in (self.expand, self.reduce))
-            rows = ops.shape(tile_experts)[0] * tile
+            tile, order = self.tile or self._suited_tile(tokens * top_k), ops.argsort(experts, axis=-1)
+            spare = tokens * top_k // tile  # an expert that needs more tiles than one fills all of them but the last
         else:
             tile, order = capacity, ops.argsort(ops.cast(experts, "float32") - _below_one(gates), axis=-1)
-            first_rows = ops.arange(self.num_experts, dtype="int32") * capacity
-            expand, reduce = self.expand, self.reduce
-            rows = self.num_experts * capacity
-        places = self._places(experts, order, counts, first_rows, rows, capacity)
-        x = self._gather(x, self._tokens_of(places, top_k, tokens, rows))
+            spare = 0
+        places = self._places(experts, order, counts, tile, spare)
+        x = self._gather(x, self._tokens_of(places, top_k, tokens, (self.num_experts + spare) * tile))
         x = ops.reshape(x, (-1, tile, self.dim))
-        x = ops.matmul(ops.relu(ops.matmul(x, expand)), reduce)
+        x = self._multiply(x, _spare_tiles(counts, tile), spare)
         x = self._gather(ops.reshape(x, (-1, self.dim)), places)
         x = ops.reshape(x, (-1, top_k, self.dim))
         return ops.sum(x * ops.cast(gates, x.dtype)[..., None], axis=1)
 
-    def _tiles(self, counts, choices):
-        """The first row of each expert `(e,)`, and the expert of each tile."""
-        tiles = (counts + self.tile - 1) // self.tile
-        ends = ops.cumsum(tiles)
-        busy = min(choices, self.num_experts) if isinstance(choices, int) else self.num_experts
-        num_tiles = (choices + busy * (self.tile - 1)) // self.tile  # the most that `busy` experts can need
-        tile_experts = ops.searchsorted(ends, ops.arange(num_tiles, dtype=ends.dtype), side="right")
-        return (ends - tiles) * self.tile, ops.minimum(tile_experts, self.num_experts - 1)
+    def _suited_tile(self, choices):
+        """Rows of a tile, a multiple of 8, that make the whole cheapest: on a CPU, copying the weights of an expert
+        for a spare tile takes about as long as multiplying 40 rows."""
+        if not isinstance(choices, int):
+            return 64
+        return 8 * max(1, round((40 * choices / self.num_experts) ** 0.5 / 8))
 
-    def _places(self, experts, order, counts, first_rows, rows, capacity):
-        """The row of each choice `(s k,)`; `rows`, which is none, for a choice that goes to no expert."""
-        first_choices = ops.cumsum(counts) - counts
+    def _places(self, experts, order, counts, tile, spare):
+        """The row of each choice `(s k,)` in the tiles; the row after the last one for a choice that has none."""
         sorted_experts = ops.take(experts, order)
         known = ops.minimum(sorted_experts, self.num_experts - 1)
-        rank = ops.arange(ops.shape(experts)[0], dtype="int32") - ops.take(first_choices, known)
-        kept = sorted_experts < self.num_experts
-        if capacity is not None:
-            kept = ops.logical_and(kept, rank < capacity)
-        places = ops.where(kept, ops.take(first_rows, known) + rank, rows)
+        rank = ops.arange(ops.shape(experts)[0], dtype="int32") - ops.take(ops.cumsum(counts) - counts, known)
+        spare_tiles = _spare_tiles(counts, tile)
+        before = ops.take(ops.cumsum(spare_tiles) - spare_tiles, known)  # spare tiles of the experts before
+        nowhere = (self.num_experts + spare) * tile
+        beyond = nowhere if _is_zero(spare) else (self.num_experts + before + rank // tile - 1) * tile + rank % tile
+        places = ops.where(rank < tile, known * tile + rank, beyond)
+        places = ops.where(sorted_experts < self.num_experts, places, nowhere)
         return ops.scatter_update(ops.zeros_like(places), order[:, None], places)
 
     def _tokens_of(self, places, top_k, tokens, rows):
         """The token of each row `(rows,)`; `tokens`, which is none, for an empty row."""
         token_of_choice = ops.cast(ops.arange(tokens * top_k) // top_k, "int32")
         return ops.scatter_update(ops.full((rows + 1,), tokens, "int32"), places[:, None], token_of_choice)[:rows]
+
+    def _multiply(self, x, spare_tiles, spare):
+        """The experts over their tiles and the spare ones `(e + spare, tile, d)`."""
+        y = ops.matmul(ops.relu(ops.matmul(x[: self.num_experts], self.expand)), self.reduce)
+        if _is_zero(spare):
+            return y
+        owners = ops.searchsorted(ops.cumsum(spare_tiles), ops.arange(spare, dtype="int32"), side="right")
+        owners = ops.minimum(owners, self.num_experts - 1)
+        expand, reduce = (ops.take(kernel, owners, axis=0) for kernel in (self.expand, self.reduce))
+        return ops.concatenate([y, ops.matmul(ops.relu(ops.matmul(x[self.num_experts :], expand)), reduce)], axis=0)
 
     def _gather(self, x, indices):
         """Vectors of `x` by index; the index after the last one gives the zero vector."""
@@ -96,6 +102,16 @@ class Experts(keras.layers.Layer):
     def get_config(self):
         sizes = {"num_experts": self.num_experts, "dim": self.dim, "hidden_dim": self.hidden_dim, "tile": self.tile}
         return super().get_config() | sizes
+
+
+def _spare_tiles(counts, tile):
+    """Tiles that each expert needs beside its own `(e,)`."""
+    return ops.maximum((counts - 1) // tile, 0)
+
+
+def _is_zero(number):
+    """Whether it is 0 beforehand; a number that is known only when the graph runs is not."""
+    return isinstance(number, int) and number == 0
 
 
 def _below_one(gates):
@@ -129,6 +145,8 @@ class MoEBlock(Block):
     Raises:
         ValueError: if `top_k` is not between 1 and `num_experts`, or `capacity_factor` is not positive.
     """
+
+    pointwise = True
 
     def __init__(
         self,

@@ -37,36 +37,35 @@ class RoutingRecord:
 
     Attributes:
         sums: `{block: RoutingSums}` over all calls.
-        choices: `{block: {name: (e,)}}`, how many tokens of each name's rows chose each expert.
+        choices: `{block: {name: (e,)}}`, how many tokens of each name chose each expert.
     """
 
     def __init__(self):
         self.sums: dict = {}
         self.choices: dict = {}
-        self._rows: dict = {}
+        self._tokens: dict = {}
 
     @contextlib.contextmanager
-    def rows(self, rows) -> Iterator[None]:
-        """Says whose rows stand in the batch of the calls inside the `with`: `{name: number of rows}`, in order."""
-        self._rows = rows
+    def tokens(self, tokens) -> Iterator[None]:
+        """Says whose tokens the calls inside the `with` see: `{name: number of tokens}`, in their order."""
+        self._tokens = tokens
         try:
             yield
         finally:
-            self._rows = {}
+            self._tokens = {}
 
     def add(self, block, sums, experts):
-        """Adds one call: its sums, and its choices `(b n, k)`, `num_experts` for those of padding."""
+        """Adds one call: its sums, and its choices `(s, k)`, `num_experts` for those of padding."""
         self.sums[block] = self.sums[block] + sums if block in self.sums else sums
-        if not self._rows:
+        if not self._tokens:
             return
-        width = block.num_experts + 1
-        of_a_row = experts.shape[0] // sum(self._rows.values()) * experts.shape[1]
-        owners = [ops.full((rows * of_a_row,), i * width, "int32") for i, rows in enumerate(self._rows.values())]
+        width, top_k = block.num_experts + 1, experts.shape[1]
+        owners = [ops.full((tokens * top_k,), i * width, "int32") for i, tokens in enumerate(self._tokens.values())]
         cells = ops.concatenate(owners) + ops.reshape(experts, (-1,))
-        counts = ops.segment_sum(ops.ones_like(cells, "float32"), cells, width * len(self._rows))
+        counts = ops.segment_sum(ops.ones_like(cells, "float32"), cells, width * len(self._tokens))
         counts = ops.reshape(counts, (-1, width))[:, :-1]
         totals = self.choices.setdefault(block, {})
-        for i, name in enumerate(self._rows):
+        for i, name in enumerate(self._tokens):
             totals[name] = totals[name] + counts[i] if name in totals else counts[i]
 
 
@@ -75,11 +74,7 @@ _record: contextvars.ContextVar[RoutingRecord | None] = contextvars.ContextVar("
 
 @contextlib.contextmanager
 def collect_routing() -> Iterator[RoutingRecord]:
-    """Gives a RoutingRecord of all the calls made inside the `with`.
-
-    A step passes through a block once for each group of tasks. Balance is asked of their sum: asked of each pass
-    alone, it would force every task onto every expert.
-    """
+    """Gives a RoutingRecord of all the calls made inside the `with`, however often they pass through a block."""
     record = RoutingRecord()
     token = _record.set(record)
     try:

@@ -33,7 +33,7 @@ class GreedyGenerator(keras.Model):
         encoded, mask = self.model.encode({self.task: features})[self.task]
         net = self.model.output_net(self.task)
         if net.reads == "encoded":
-            return self._choose_label(self.model.classify(self.task, encoded, mask))
+            return self._choose_label(net(encoded, mask=mask))
         return self._write(net, encoded, mask)
 
     def _choose_label(self, logits):

@@ -84,19 +84,15 @@ class TfdsSource:
 
     def _open(self, split):
         """TFDS' own random access to a split."""
+        return self._builder().as_data_source(split=self._split_map()[split], decoders=self._decoders())
+
+    def _decoders(self):
+        """Leaves pictures as encoded bytes: who reads captions alone need not decode them."""
         import tensorflow_datasets as tfds
 
-        features = self._builder().info.features
-        wanted = features if self._fields is None else self._fields.values()
-        pictures = {
-            field: tfds.decode.SkipDecoding()
-            for field, feature in features.items()
-            if isinstance(feature, tfds.features.Image) and field in wanted
-        }
-        decoders = pictures
-        if self._fields is not None:
-            decoders = tfds.decode.PartialDecoding(_nested(self._fields.values()), decoders=pictures)
-        return self._builder().as_data_source(split=self._split_map()[split], decoders=decoders)
+        features = self._builder().info.features.items()
+        pictures = [field for field, feature in features if isinstance(feature, tfds.features.Image)]
+        return dict.fromkeys(pictures, tfds.decode.SkipDecoding())
 
     def _builder(self):
         import tensorflow_datasets as tfds
@@ -149,6 +145,8 @@ class _Examples(collections.abc.Sequence):
         return len(self._data)
 
     def __getitem__(self, row):
+        if not 0 <= row < len(self):
+            raise IndexError(row)
         flat: dict = {}
         for field, value in self._data[row].items():
             if isinstance(value, dict):
@@ -168,6 +166,8 @@ class _Flattened(collections.abc.Sequence):
         return len(self._examples) * self._count
 
     def __getitem__(self, row):
+        if not 0 <= row < len(self):
+            raise IndexError(row)
         example = self._examples[row // self._count]
         elements = example[self._field]
         return example | {self._field: elements[row % self._count % len(elements)]}
@@ -180,15 +180,3 @@ def _plain(value):
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU"):
         return [_plain(element) for element in value]
     return value
-
-
-def _nested(fields):
-    """`["image", "captions/text"]` -> `{"image": True, "captions": {"text": True}}`, as TFDS wants it."""
-    tree: dict = {}
-    for field in fields:
-        outer, _, inner = field.partition("/")
-        if inner:
-            tree.setdefault(outer, {})[inner] = True
-        else:
-            tree[field] = True
-    return tree

@@ -1,5 +1,7 @@
 """Learning rates over the steps of a run."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -28,7 +30,7 @@ class ExponentialTail(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32")
         warming = 0.01 ** ops.maximum(1 - step / max(self.warmup_steps, 1), 0.0)
         tail_start = max(self.warmup_steps, self.steps - DECAY_STEPS)
-        return self.peak * warming * DECAY ** ops.maximum(step - tail_start, 0.0)
+        return self.peak * warming * ops.exp(math.log(DECAY) * ops.maximum(step - tail_start, 0.0))
 
     def get_config(self):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps, "steps": self.steps}

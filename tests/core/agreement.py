@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tests.core.gradients import gradients
+from tests.core.compiled import compiled, gradients
 
 
 class Weights:
@@ -47,7 +47,7 @@ def assert_agrees(layer, outputs, reference, inputs, with_gradients=True):
         return result
 
     target = expected()
-    actual = ops.convert_to_numpy(outputs([ops.convert_to_tensor(array) for array in inputs]))
+    actual = ops.convert_to_numpy(compiled(outputs)([ops.convert_to_tensor(array) for array in inputs]))
     np.testing.assert_allclose(actual, target, rtol=0, atol=1e-5 * max(1, np.abs(target).max()))
     if not with_gradients:
         return

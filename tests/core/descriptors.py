@@ -1,6 +1,7 @@
 """One row for each block, net and body: how to build it, what it takes, and which laws hold for it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
@@ -19,9 +20,9 @@ from modality_nets import (
     XceptionOutputNet,
 )
 from multimodel.body import AttentionBlock, Body, ConvBlock, MoEBlock
+from tests.core.compiled import compiled
 
 DIM, LENGTH, SOURCE_LENGTH = 16, 24, 7
-GRID_COLUMNS = 6
 BATCH_LENGTHS = (24, 13, 1)
 SOURCE_LENGTHS = (7, 3, 1)
 
@@ -108,11 +109,11 @@ NETS = [
     ),
     Row(
         "XceptionOutputNet",
-        lambda: XceptionOutputNet(5, DIM, filters=(24, 32)),
+        lambda: XceptionOutputNet(5, DIM, 6, filters=(24, 32)),
         _vectors,
         lengths=(24, 12, 6),
     ),
-    Row("XceptionOutputNet, sequence", lambda: XceptionOutputNet(5, DIM, (3, 1), (24, 32)), _vectors),
+    Row("XceptionOutputNet, sequence", lambda: XceptionOutputNet(5, DIM, filters=(24, 32)), _vectors),
     Row("TextOutputNet, tied", lambda: TextOutputNet(50, DIM, tied=True), _vectors),
     Row("TextOutputNet", lambda: TextOutputNet(50, DIM), _vectors),
     Row("LabelOutputNet", lambda: LabelOutputNet(5, DIM), _vectors),
@@ -124,11 +125,12 @@ def mask_of(lengths, size):
     return np.arange(size) < np.array(lengths)[:, None]
 
 
-def built(row, seed=0):
+@functools.cache
+def built(row):
     """A layer with weights that are random everywhere, gates included, so that no law holds by a zero."""
     layer = row.make()
     layer.build((None, None, DIM))
-    randomize(layer, seed)
+    randomize(layer)
     return layer
 
 
@@ -155,16 +157,22 @@ def call(layer, inputs, mask=None, context=None, context_mask=None, training=Fal
     """Calls a part of any kind with what it takes."""
     if isinstance(layer, Body):
         return layer(context, inputs, mask=context_mask, shifted_mask=mask, training=training)
-    if isinstance(layer, XceptionOutputNet) and layer.kernel_size == (3, 3):
-        return layer(inputs, mask=mask, grid=(inputs.shape[1] // GRID_COLUMNS, GRID_COLUMNS))
     if context is not None:
         return layer(inputs, mask=mask, context=context, context_mask=context_mask, training=training)
     return layer(inputs, mask=mask, training=training)
 
 
+@functools.cache
+def _compiled_call(layer):
+    return compiled(functools.partial(call, layer))
+
+
 def run(layer, inputs, mask=None, context=None, context_mask=None, training=False):
     """Calls a part of any kind; gives `(outputs, mask)` as arrays, the mask of inputs where it keeps their length."""
-    outputs = call(layer, inputs, mask, context, context_mask, training)
+    if training:
+        outputs = call(layer, inputs, mask, context, context_mask, training=True)
+    else:
+        outputs = _compiled_call(layer)(inputs, mask, context, context_mask)
     if isinstance(outputs, tuple):
         outputs, mask = outputs
     elif getattr(layer, "reads", None) == "encoded":

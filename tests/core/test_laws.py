@@ -7,8 +7,8 @@ from keras import ops
 
 from multimodel.body import Body
 from multimodel.body.routing import NoisyTopKRouter
+from tests.core.compiled import gradients
 from tests.core.descriptors import BLOCKS, BODIES, DIM, ROWS, arguments, built, call, mask_of, run
-from tests.core.gradients import gradients
 
 
 def each(rows):
@@ -118,8 +118,8 @@ def test_step_is_call(row):
     inputs, _, context, context_mask = arguments(row)
     whole, _ = run(layer, inputs, None, context, context_mask)
     if isinstance(layer, Body):
-        cache = layer.start(layer.encode(ops.convert_to_tensor(context), ops.convert_to_tensor(context_mask)),
-                            ops.convert_to_tensor(context_mask), inputs.shape[1])  # fmt: skip
+        context, context_mask = ops.convert_to_tensor(context), ops.convert_to_tensor(context_mask)
+        cache = layer.start(layer.encode([context], [context_mask])[0], context_mask, inputs.shape[1])
     else:
         context, context_mask = (None if a is None else ops.convert_to_tensor(a) for a in (context, context_mask))
         cache = layer.start(len(inputs), inputs.shape[1], context, context_mask)

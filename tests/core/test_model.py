@@ -47,15 +47,25 @@ def test_a_target_changes_nothing_up_to_itself():
         np.testing.assert_allclose(after[:, : t + 1], before[:, : t + 1], rtol=0, atol=1e-4)
 
 
-def test_equal_lengths_share_one_pass():
-    model, batch = tiny.model(), tiny.features()
-    calls = []
-    encode, decode = model.body.encode, model.body.decode
-    model.body.encode = lambda x, *rest: calls.append(("encode", x.shape[0])) or encode(x, *rest)
-    model.body.decode = lambda x, *rest: calls.append(("decode", x.shape[0])) or decode(x, *rest)
-    model(batch)
+def test_equal_lengths_share_one_pass(monkeypatch):
+    """A convolution sees each group once, experts see all groups at once."""
+    model, calls = tiny.model(), {}
+
+    def watched(block, call):
+        def watch(x, **arguments):
+            calls.setdefault(block.name, []).append(tuple(x.shape))
+            return call(x, **arguments)
+
+        return watch
+
+    for block in (*model.body.encoder, *model.body.mixer, *model.body.decoder):
+        monkeypatch.setattr(block, "call", watched(block, block.call))
+    model(tiny.features())
     # Pictures give 16 and 32 vectors, clips 8, and both directions of text 8.
-    assert sorted(calls) == [("decode", 3), ("decode", 9), ("encode", 3), ("encode", 3), ("encode", 9)]
+    assert sorted(calls["encoder_conv0"]) == [(3, 16, 16), (3, 32, 16), (9, 8, 16)]
+    assert [shape[:2] for shape in calls["encoder_experts"]] == [(1, 3 * 32 + 3 * 16 + 9 * 8)]
+    assert sorted(shape[0] for shape in calls["decoder_conv0"]) == [3, 9]
+    assert [shape[:2] for shape in calls["decoder_experts"]] == [(1, 12 * tiny.M)]
 
 
 def test_label_tasks_leave_mixer_and_decoder_alone():

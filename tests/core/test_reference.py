@@ -249,9 +249,9 @@ def test_entry_flow():
     assert_agrees(net, lambda x: net(picture[None])[0][0], reference, [])
 
 
-@pytest.mark.parametrize(("kernel_size", "grid"), [((3, 3), (5, 6)), ((3, 1), None)])
-def test_exit_flow(kernel_size, grid):
-    net = random_layer(XceptionOutputNet(5, DIM, kernel_size, filters=(24, 32)))
+@pytest.mark.parametrize("columns", [6, 1])
+def test_exit_flow(columns):
+    net = random_layer(XceptionOutputNet(5, DIM, columns, filters=(24, 32)))
     mask = mask_of((18,), LENGTH)[0]
 
     def reference(weights, x):
@@ -260,9 +260,9 @@ def test_exit_flow(kernel_size, grid):
             "steps": [step_weights(weights, step) for step in net.steps],
             "classes": (weights(net.classes.kernel), weights(net.classes.bias)),
         }
-        return numpy_nets.exit_flow(x[0], parts, grid or (LENGTH, 1), mask)
+        return numpy_nets.exit_flow(x[0], parts, (LENGTH // columns, columns), mask)
 
-    assert_agrees(net, lambda x: net(x[0][None], mask=mask[None], grid=grid)[0, 0], reference, [vectors()])
+    assert_agrees(net, lambda x: net(x[0][None], mask=mask[None])[0, 0], reference, [vectors()])
 
 
 # The first ConvRes blocks of an audio net normalise over 2 and 4 channels, which is all but a step function. Gradients
@@ -339,3 +339,9 @@ def test_label_net():
         return hidden[:REAL].mean(0) @ w(net.classes.kernel) + w(net.classes.bias)
 
     assert_agrees(net, lambda x: net(x[0][None], mask=MASK[None])[0, 0], reference, [vectors()])
+
+
+def test_vectors_that_fill_no_grid_are_refused():
+    net = random_layer(XceptionOutputNet(5, DIM, columns=7, filters=(24, 32)))
+    with pytest.raises(ValueError, match=r"Received: 30 vectors, columns=7"):
+        net(vectors()[None])

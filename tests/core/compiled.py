@@ -1,4 +1,4 @@
-"""Gradients on the backend at hand."""
+"""Gradients and compiled calls on the backend at hand."""
 
 import keras
 from keras import ops
@@ -29,3 +29,15 @@ def gradients(loss, variables, state=()):
         values = tape.gradient(value, [variable.value for variable in variables])
         values = [None if value is None else tf.convert_to_tensor(value) for value in values]
     return [None if value is None else ops.convert_to_numpy(value) for value in values]
+
+
+def compiled(function):
+    """The function, compiled where the backend is slow without: JAX compiles operation by operation otherwise.
+
+    Weights are constants of the compiled function: do not assign to them between calls.
+    """
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)

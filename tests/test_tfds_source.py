@@ -1,0 +1,155 @@
+"""Datasets of tensorflow-datasets: prepared, missing, misnamed, and taken apart."""
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+import multimodel as mm
+from multimodel.tasks import FlattenedSource, Image, Label, Task, Text, TfdsSource, Vocabulary
+from multimodel.tasks import examples as examples_module
+from multimodel.tasks.batches import MixedBatches
+from multimodel.tasks.examples import LazyExamples, encode_examples, sampled_field, training_examples
+
+
+class Pairs(tfds.core.GeneratorBasedBuilder):
+    """A dataset of its own, with every kind of field."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "picture": tfds.features.Image(shape=(None, None, 3)),
+            "kind": tfds.features.ClassLabel(names=["even", "odd"]),
+            "speech": tfds.features.Audio(sample_rate=8000, dtype=np.int16),
+            "captions": tfds.features.Sequence({"text": tfds.features.Text(), "id": np.int64}),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(0, 20), "validation": self._generate_examples(20, 24)}
+
+    def _generate_examples(self, start, stop):
+        for i in range(start, stop):
+            captions = {"text": [f"caption {i} é", f"another {i}"], "id": [i, i + 1]}
+            picture = np.full((5, 6, 3), i, np.uint8)
+            yield i, {"picture": picture, "kind": i % 2, "speech": np.arange(9, dtype=np.int16), "captions": captions}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("tfds")
+    Pairs(data_dir=place, file_format="array_record").download_and_prepare()
+    return place
+
+
+def number_of(example):
+    return int(Image("picture", 5, 6).read(example["picture"])[0, 0, 0])
+
+
+def test_every_kind_of_field(folder):
+    examples = TfdsSource("pairs", data_dir=folder).examples("train")
+    assert len(examples) == 20
+    assert sorted(number_of(example) for example in examples) == list(range(20))
+    for example in examples:
+        number = number_of(example)
+        assert example["kind"] == ["even", "odd"][number % 2]
+        np.testing.assert_array_equal(example["speech"], np.arange(9))
+        assert example["speech"].dtype == np.int16
+        assert [text.decode() for text in example["captions/text"]] == [f"caption {number} é", f"another {number}"]
+
+
+def test_fields_can_be_chosen_and_named_anew(folder):
+    example = TfdsSource("pairs", fields=("kind", "captions/text"), data_dir=folder).examples("train")[3]
+    assert list(example) == ["kind", "captions/text"]
+    example = TfdsSource("pairs", fields={"sound": "speech"}, data_dir=folder).examples("train")[3]
+    assert list(example) == ["sound"]
+
+
+def test_a_dataset_without_a_test_split_is_tested_on_its_validation_split(folder):
+    source = TfdsSource("pairs", data_dir=folder)
+    assert source.splits == ("train", "validation", "test")
+    assert {number_of(e) for e in source.examples("test")} == {number_of(e) for e in source.examples("validation")}
+
+
+def test_slices_share_no_example(folder):
+    source = TfdsSource("pairs", {"train": "train[:75%]", "test": "train[75%:]"}, data_dir=folder)
+    train, test = ({number_of(example) for example in source.examples(split)} for split in ("train", "test"))
+    assert len(train) == 15
+    assert len(test) == 5
+    assert not train & test
+
+
+def test_labels_are_known_before_the_data_is(tmp_path):
+    names = TfdsSource("imagenet2012", data_dir=tmp_path).labels("label")
+    assert len(names) == 1000
+    assert names[0] == "n01440764"
+
+
+def test_each_caption_is_an_example(folder):
+    source = FlattenedSource(TfdsSource("pairs", data_dir=folder), "captions/text", 3)
+    assert source.missing() is None
+    examples = source.examples("train")
+    assert len(examples) == 60
+    number = number_of(examples[3])
+    texts = [examples[row]["captions/text"].decode() for row in (3, 4, 5)]
+    assert texts == [f"caption {number} é", f"another {number}", f"caption {number} é"]  # two, taken three times
+    assert len({number_of(example) for example in examples}) == 20
+
+
+def test_missing_data_is_told_with_its_command(tmp_path):
+    message = TfdsSource("imagenet2012", {"train": "train"}, data_dir=tmp_path).missing()
+    assert f"tfds build imagenet2012 --file_format=array_record --data_dir {tmp_path}" in message
+    assert "ILSVRC2012_img_train.tar" in message
+    assert "\n" not in message
+    with pytest.raises(mm.UserError, match="must be prepared"):
+        TfdsSource("imagenet2012", {"train": "train"}, data_dir=tmp_path).examples("train")
+
+
+def test_data_in_another_format_is_told_how_to_convert(tmp_path):
+    Pairs(data_dir=tmp_path, file_format="tfrecord").download_and_prepare()
+    message = TfdsSource("pairs", data_dir=tmp_path).missing()
+    assert "prepared as tfrecord" in message
+    assert "tfds convert_format" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "splits", "message"),
+    [
+        ("pears", None, "Unknown dataset. Received: dataset='pears'. Did you mean 'pairs'"),
+        ("wmt14_translate/de-xx", None, "names a dataset and its config. Received: name='wmt14_translate/de-xx'"),
+        ("pairs", {"train": "train", "test": "tset"}, "no such split"),
+    ],
+)
+def test_a_wrong_name_is_named(folder, name, splits, message):
+    with pytest.raises(mm.UserError, match=message):
+        TfdsSource(name, splits, data_dir=folder).missing()
+
+
+def task_of(folder):
+    words = Vocabulary(320)
+    source = FlattenedSource(TfdsSource("pairs", data_dir=folder), "captions/text", 2)
+    task = Task("captions", source, Image("picture", 5, 6), Text("captions/text", words, 30))
+    words.train(sampled_field(task, task.targets, "train"))
+    return task
+
+
+def test_examples_that_do_not_fit_into_memory_are_read_for_each_batch(folder, monkeypatch):
+    task = task_of(folder)
+    monkeypatch.setattr(examples_module, "IN_MEMORY", 100)
+    lazy, eager = training_examples(task), encode_examples(task, "train")
+    assert isinstance(lazy, LazyExamples)
+    assert len(lazy) == len(eager) == 40
+    batches = [MixedBatches({"captions": task}, {"captions": e}, {"captions": 8}, 10, seed=1) for e in (lazy, eager)]
+    for step in (0, 7):
+        for mine, theirs in zip(batches[0][step], batches[1][step], strict=True):
+            tree = [mine["captions"], theirs["captions"]]
+            parts = [part.values() if isinstance(part, dict) else [part] for part in tree]
+            for one, other in zip(*parts, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_large_splits_are_sampled_evenly(folder, monkeypatch):
+    monkeypatch.setattr(examples_module, "SAMPLE", 4)
+    task = Task("kinds", TfdsSource("pairs", data_dir=folder), Image("picture", 5, 6), Label("kind", ("even", "odd")))
+    examples = task.source.examples("train")
+    assert sampled_field(task, task.targets, "train") == [examples[row]["kind"] for row in (0, 6, 12, 19)]
