@@ -4,14 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Tests compile more than they compute.
+QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+
 .PHONY: quickstart test lint bench clean
 
 quickstart: $(VENV)/quickstart.installed
 	$(BIN)/python -m multimodel.quickstart
 
 test: $(VENV)/dev.installed
-	KERAS_BACKEND=jax XLA_FLAGS="$(QUICK_XLA)" $(BIN)/python -m pytest -n 2 tests/core tests/test_run.py
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -n 2 --dist loadfile
+	KERAS_BACKEND=jax XLA_FLAGS="$(QUICK_XLA)" $(PYTEST) tests/core tests/test_run.py
+	KERAS_BACKEND=tensorflow $(PYTEST)
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .

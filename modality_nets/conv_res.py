@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from modality_nets.base import InputNet
+
 
 @keras.saving.register_keras_serializable("multimodel")
 class ConvStep2D(keras.layers.Layer):
@@ -17,11 +19,20 @@ class ConvStep2D(keras.layers.Layer):
         strides: (rows, columns); they may differ for a 1 x 1 kernel alone.
 
     Shapes: `(b, r, c, channels)`, `mask (b, r, c)` -> `(b, ceil(r / s), ceil(c / s), filters)`.
+
+    Raises:
+        ValueError: if a side of the kernel is even, or strides differ under a larger kernel.
     """
 
     def __init__(self, filters, kernel_size=(3, 3), strides=(1, 1), **kwargs):
         super().__init__(**kwargs)
         self.filters, self.kernel_size, self.strides = filters, tuple(kernel_size), tuple(strides)
+        rows, columns = self.strides
+        if not all(side % 2 for side in self.kernel_size) or (rows != columns and self.kernel_size != (1, 1)):
+            raise ValueError(
+                f"Kernels have a middle, and stride alike in both directions unless they are 1 x 1. "
+                f"Received: kernel_size={self.kernel_size}, strides={self.strides}. Choose odd sizes and equal strides."
+            )
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -46,8 +57,7 @@ class ConvStep2D(keras.layers.Layer):
             x = ops.depthwise_conv(x, self.depthwise, self.strides, "valid", data_format="channels_last")
         return self.norm(ops.matmul(x, self.pointwise))
 
-    def compute_mask(self, *arguments):
-        """None: masks are arguments."""
+    compute_mask = InputNet.compute_mask
 
     def get_config(self):
         sizes = {"filters": self.filters, "kernel_size": self.kernel_size, "strides": self.strides}
@@ -87,8 +97,7 @@ class ConvRes(keras.layers.Layer):
         x = y + self.shortcut(x, mask=mask)
         return x, None if mask is None else subsampled(mask, self.strides)
 
-    def compute_mask(self, *arguments):
-        """None: masks are arguments."""
+    compute_mask = InputNet.compute_mask
 
     def get_config(self):
         sizes = {"filters": self.filters, "kernel_size": self.kernel_size, "strides": self.strides}

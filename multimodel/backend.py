@@ -15,14 +15,16 @@ def compile_for_backend(model, **arguments):
 def predict_in_chunks(model, features):
     """`model.predict_on_batch` over features `{name: (b, ...)}`, CHUNK rows at a time -> `{name: (b, ...)}`.
 
-    A last chunk is filled up with rows that are thrown away: one of its own size would be compiled on its own.
+    Once the model has seen a whole chunk, a smaller one is filled up with rows that are thrown away: one of its own
+    size would be compiled on its own.
     """
     size = len(features["inputs"])
     parts = []
     for start in range(0, size, CHUNK):
         batch = {name: rows[start : start + CHUNK] for name, rows in features.items()}
         kept = len(batch["inputs"])
-        if start:
+        model.saw_chunk = getattr(model, "saw_chunk", False) or kept == CHUNK
+        if model.saw_chunk and kept < CHUNK:
             batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
         parts.append({name: rows[:kept] for name, rows in model.predict_on_batch(batch).items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -98,7 +98,7 @@ class MultiModel(keras.Model):
         return super().variables + (list(self.expert_load.counts.values()) if self.built else [])
 
     def call(self, features, training=False):
-        with collect_routing() as routing:
+        with collect_routing() if training else contextlib.nullcontext() as routing:
             encoded = self.encode(features, training, routing)
             logits = {}
             decoded_tasks = [task for task in features if self.output_net(task).reads == "decoded"]
@@ -108,7 +108,7 @@ class MultiModel(keras.Model):
             if decoded_tasks:
                 for task, vectors in self._decode(decoded_tasks, features, encoded, training, routing).items():
                     logits[task] = self.output_net(task)(vectors)
-        if training:
+        if routing is not None:
             for block, sums in routing.sums.items():
                 self.add_loss(block.routing_loss(sums))
             self.expert_load.add(routing.choices)

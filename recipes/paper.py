@@ -6,14 +6,14 @@ Data:      tensorflow-datasets, prepared beforehand (each missing one is told wi
            Penn Treebank (LDC99T42) in data/treebank3. LibriSpeech stands in for the speech of the Wall Street Journal,
            unless data/wsj holds train.jsonl, validation.jsonl and test.jsonl with lines such as
            {"audio": "wav/011c0201.wav", "text": "..."}. MULTIMODEL_DATA names another folder than data.
-Hardware:  1.1 billion parameters, 17 GB with Adam's moments and gradients before the first activation
+Hardware:  1.15 billion parameters: 18.4 GB with Adam's moments and gradients before the first activation
 Scores:    not measured by us at this size; the paper's are in docs/fidelity.md
 Command:   multimodel train paper
 
 The paper states Adam with gradient clipping, dropout 0.4 and one set of settings for all tasks; the numbers are those
 of its first public code where they are known: a peak rate of 1e-4 after 3,000 steps, betas 0.85 and 0.997, clipping at
-2, smoothing 0.1, 1,024 positions of each task a step, pictures and captions two, loss weights 0.7 for ImageNet and 2
-for speech. The number of steps is ours: that code's default of 250,000 is shorter than its decay.
+2, smoothing 0.1, 1,024 positions of text of each task a step, two pictures, captions and clips, loss weights 0.7 for
+ImageNet and 2 for speech. The number of steps is ours: that code's default of 250,000 is shorter than its decay.
 """
 
 import os

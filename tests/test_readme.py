@@ -46,7 +46,7 @@ def test_commands(place, monkeypatch, capsys):
 def test_python(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     found = blocks("python")
-    assert len(found) == 3
+    assert len(found) == 4
     for code in found:
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out

@@ -26,6 +26,10 @@ def test_a_short_run_keeps_its_peak():
     assert rate(schedule, 10) == pytest.approx(1e-4, rel=1e-4)
 
 
+def test_without_warm_up_it_begins_at_its_peak():
+    assert rate(ExponentialTail(1e-4, 0, 10), 0) == pytest.approx(1e-4, rel=1e-6)
+
+
 def test_a_schedule_goes_through_its_configuration():
     schedule = ExponentialTail(1e-4, 3000, 1_000_000)
     again = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))

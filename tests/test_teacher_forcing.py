@@ -51,3 +51,11 @@ def test_labels():
     targets = np.array([[0], [1], [4], [5]], "int32")
     result = scores(LABEL, logits, targets, ["top5", "token_accuracy"])
     assert result == {"top5": 0.75, "token_accuracy": 0.25}
+
+
+def test_ties_and_nan_are_no_hits():
+    """A model that says nothing, or breaks, is not right."""
+    targets = np.array([[0], [3]], "int32")
+    for value in (0.0, np.nan):
+        logits = np.full((2, 1, 7), value, "float32")
+        assert scores(LABEL, logits, targets, ["top5", "token_accuracy"]) == {"top5": 0.0, "token_accuracy": 0.0}

@@ -1,11 +1,24 @@
 """Datasets of tensorflow-datasets: prepared, missing, misnamed, and taken apart."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 import multimodel as mm
-from multimodel.tasks import FlattenedSource, Image, Label, Task, Text, TfdsSource, Vocabulary
+from multimodel import Body, Mixture, Recipe
+from multimodel.tasks import (
+    ArraySource,
+    FlattenedSource,
+    Image,
+    JsonlSource,
+    Label,
+    Task,
+    Text,
+    TfdsSource,
+    Vocabulary,
+)
 from multimodel.tasks import examples as examples_module
 from multimodel.tasks.batches import MixedBatches
 from multimodel.tasks.examples import LazyExamples, encode_examples, sampled_field, training_examples
@@ -105,6 +118,46 @@ def test_missing_data_is_told_with_its_command(tmp_path):
         TfdsSource("imagenet2012", {"train": "train"}, data_dir=tmp_path).examples("train")
 
 
+def test_a_dataset_that_is_not_prepared_is_told_without_naming_splits(tmp_path):
+    source = TfdsSource("mnist", data_dir=tmp_path)
+    assert "tfds build mnist" in source.missing()
+    assert source.splits == ()
+
+
+def test_fields_that_are_not_there_are_named(folder):
+    with pytest.raises(mm.UserError, match="Unknown field. Received: field='knid'. Did you mean 'kind'"):
+        TfdsSource("pairs", fields=("knid",), data_dir=folder).examples("train")[0]
+    with pytest.raises(mm.UserError, match="Unknown field. Received: field='lable'. Did you mean 'label'"):
+        TfdsSource("imagenet2012", data_dir=folder).labels("lable")
+
+
+def test_any_source_can_be_flattened(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(
+        '{"image": "a.png", "texts": ["one", "two"]}\n{"image": "b.png", "texts": []}\n'
+    )
+    source = FlattenedSource(JsonlSource(tmp_path / "rows.jsonl", held_out={}), "texts", 2)
+    assert source.missing() is None
+    assert source.folder == tmp_path
+    assert [source.examples("train")[row]["texts"] for row in (0, 1)] == ["one", "two"]
+    with pytest.raises(mm.UserError, match="Received: example 1 without any in field 'texts'"):
+        source.examples("train")[2]
+    with pytest.raises(mm.UserError, match="without any in field 'txets'"):
+        FlattenedSource(JsonlSource(tmp_path / "rows.jsonl"), "txets", 2).examples("train")[0]
+
+
+def test_a_bad_example_met_in_training_is_named_and_costs_no_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(examples_module, "IN_MEMORY", 100)
+    images = [np.full((8, 8, 3), 200, "uint8")] * 40
+    columns = {"image": [*images, "broken"], "name": ["red", "blue"] * 20 + ["red"]}
+    source = ArraySource({"train": columns, "test": {"image": images, "name": ["red", "blue"] * 20}})
+    task = Task("colours", source, Image("image", 8, 8), Label("name", ("red", "blue")), ("accuracy",))
+    recipe = Recipe("lazy", Mixture({task: 1}), Body.tiny(16), steps=50, batch_size=4)
+    with pytest.raises(mm.UserError, match=r"^Task 'colours', field 'image', example 40 \('broken'\)"):
+        mm.train(recipe, tmp_path / "run", log_every=1)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    assert mm.load(tmp_path / "run").predict("colours", images[:1])[0] in ("red", "blue")
+
+
 def test_data_in_another_format_is_told_how_to_convert(tmp_path):
     Pairs(data_dir=tmp_path, file_format="tfrecord").download_and_prepare()
     message = TfdsSource("pairs", data_dir=tmp_path).missing()
@@ -117,7 +170,7 @@ def test_data_in_another_format_is_told_how_to_convert(tmp_path):
     [
         ("pears", None, "Unknown dataset. Received: dataset='pears'. Did you mean 'pairs'"),
         ("wmt14_translate/de-xx", None, "names a dataset and its config. Received: name='wmt14_translate/de-xx'"),
-        ("pairs", {"train": "train", "test": "tset"}, "no such split"),
+        ("pairs", {"train": "train", "test": "tset"}, "Unknown split 'tset'"),
     ],
 )
 def test_a_wrong_name_is_named(folder, name, splits, message):

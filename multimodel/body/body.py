@@ -65,12 +65,11 @@ class Body(keras.layers.Layer):
             num_experts: experts of each MoEBlock.
             top_k: experts per position.
             dropout: rate at the end of each ConvBlock.
-            moe: further arguments of the MoEBlocks, such as `{"capacity_factor": 1.25}`.
+            moe: arguments of the MoEBlocks, such as `{"capacity_factor": 1.25}`.
         """
         encoder, mixer, decoder = depths
-        experts = [
-            MoEBlock(dim, num_experts, top_k, name=f"{part}_experts", **moe or {}) for part in ("encoder", "decoder")
-        ]
+        options = {"top_k": top_k} | (moe or {})
+        experts = [MoEBlock(dim, num_experts, name=f"{part}_experts", **options) for part in ("encoder", "decoder")]
         conv = [ConvBlock(dim, dropout=dropout, name=f"encoder_conv{i}") for i in range(encoder)]
         pairs = [
             [ConvBlock(dim, True, dropout, name=f"decoder_conv{i}"), AttentionBlock(dim, name=f"decoder_attention{i}")]

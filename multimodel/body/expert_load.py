@@ -18,7 +18,11 @@ class ExpertLoad:
         self.tasks = list(tasks)
         self.counts = {
             block.name: keras.Variable(
-                "zeros", shape=(len(self.tasks), block.num_experts), trainable=False, name=f"{block.name}_load"
+                "zeros",
+                shape=(len(self.tasks), block.num_experts),
+                trainable=False,
+                autocast=False,  # counts above 256 are not exact in bfloat16
+                name=f"{block.name}_load",
             )
             for block in blocks
         }

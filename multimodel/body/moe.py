@@ -5,8 +5,9 @@ import math
 import keras
 from keras import ops
 
+from multimodel.body import routing
 from multimodel.body.block import Block
-from multimodel.body.routing import NoisyTopKRouter, current_record, squared_variation, switch_loss, z_loss
+from multimodel.body.routing import NoisyTopKRouter, current_record, squared_variation
 
 
 @keras.saving.register_keras_serializable("multimodel")
@@ -124,10 +125,11 @@ class MoEBlock(Block):
     """Each position goes to the k experts that a gate picks for it.
 
     `out = LayerNorm(x + sum_i gate_i expert_i(x))` (arXiv 1706.05137, section 2.3, with the gating and the balance
-    losses of arXiv 1701.06538). Padding is neither routed nor counted. Works by position, so it is causal as it is.
+    losses of arXiv 1701.06538). Padding is neither routed nor counted. Works by position, so it is causal as it is;
+    a `capacity_factor` alone makes positions compete, in training.
 
-    In training, `balance * (CV^2(importance) + CV^2(load)) + switch * switch_loss + z * z_loss` is added to the
-    losses: by the model over all of a step's tokens, or by the block itself where it stands in another model.
+    In training, `balance * (CV^2(importance) + CV^2(load))`, and the other two if they have a weight, are added to
+    the losses: by the model over all of a step's tokens, or by the block itself where it stands in another model.
 
     Args:
         dim: channels in and out.
@@ -135,10 +137,12 @@ class MoEBlock(Block):
         top_k: experts per position, at most `num_experts`.
         hidden_dim: channels inside an expert; `dim` if None.
         balance: weight of the importance and load losses of arXiv 1701.06538.
-        switch: weight of the auxiliary loss of arXiv 2101.03961; 0.01 there.
-        z: weight of the router's z-loss of arXiv 2202.08906; 0.001 there.
+        switch_loss: weight of the auxiliary loss of arXiv 2101.03961; 0.01 there.
+        z_loss: weight of the router's z-loss of arXiv 2202.08906; 0.001 there.
         capacity_factor: in training, an expert takes at most `capacity_factor * k * positions / num_experts`
-            positions, those with the largest gates; the others pass by. None: all. Inference always takes all.
+            positions (padding included in their number), those with the largest gates; the others pass by. What
+            becomes of a position then depends on the others of its batch, later ones too. None: no limit. Inference
+            has none.
 
     Shapes: `(b, n, dim)` -> `(b, n, dim)`; `mask (b, n)`.
 
@@ -155,8 +159,8 @@ class MoEBlock(Block):
         top_k=2,
         hidden_dim=None,
         balance=0.01,
-        switch=0.0,
-        z=0.0,
+        switch_loss=0.0,
+        z_loss=0.0,
         capacity_factor=None,
         **kwargs,
     ):
@@ -173,7 +177,7 @@ class MoEBlock(Block):
             )
         self.dim, self.num_experts, self.top_k = dim, num_experts, top_k
         self.hidden_dim, self.capacity_factor = hidden_dim or dim, capacity_factor
-        self.balance, self.switch, self.z = balance, switch, z
+        self.balance, self.switch_loss, self.z_loss = balance, switch_loss, z_loss
         self.router = NoisyTopKRouter(num_experts, top_k, dtype="float32", name="router")
         self.experts = Experts(num_experts, dim, self.hidden_dim, dtype=self.dtype_policy, name="experts")
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
@@ -201,15 +205,18 @@ class MoEBlock(Block):
         """Positions that one expert takes of `tokens`, padding included, so that it is the same at every step."""
         if self.capacity_factor is None:
             return None
-        return min(tokens, math.ceil(self.capacity_factor * self.top_k * tokens / self.num_experts))
+        share = self.capacity_factor * self.top_k / self.num_experts
+        if isinstance(tokens, int):
+            return min(tokens, math.ceil(share * tokens))
+        return ops.minimum(tokens, ops.cast(ops.ceil(share * ops.cast(tokens, "float32")), "int32"))
 
     def routing_loss(self, sums):
         """The weighted losses of RoutingSums over any number of calls."""
         loss = self.balance * (squared_variation(sums.importance) + squared_variation(sums.load))
-        if self.switch:
-            loss += self.switch * switch_loss(sums)
-        if self.z:
-            loss += self.z * z_loss(sums)
+        if self.switch_loss:
+            loss += self.switch_loss * routing.switch_loss(sums)
+        if self.z_loss:
+            loss += self.z_loss * routing.z_loss(sums)
         return loss
 
     def start(self, batch_size, max_length, context=None, context_mask=None):
@@ -225,7 +232,7 @@ class MoEBlock(Block):
             "top_k": self.top_k,
             "hidden_dim": self.hidden_dim,
             "balance": self.balance,
-            "switch": self.switch,
-            "z": self.z,
+            "switch_loss": self.switch_loss,
+            "z_loss": self.z_loss,
             "capacity_factor": self.capacity_factor,
         }

@@ -57,7 +57,7 @@ class RoutingRecord:
     def add(self, block, sums, experts):
         """Adds one call: its sums, and its choices `(s, k)`, `num_experts` for those of padding."""
         self.sums[block] = self.sums[block] + sums if block in self.sums else sums
-        if not self._tokens:
+        if sum(self._tokens.values()) != experts.shape[0]:  # nobody said, or a call of another block's within
             return
         width, top_k = block.num_experts + 1, experts.shape[1]
         owners = [ops.full((tokens * top_k,), i * width, "int32") for i, tokens in enumerate(self._tokens.values())]

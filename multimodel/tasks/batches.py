@@ -5,6 +5,8 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
+from multimodel.errors import UserError
+
 
 def features_of(inputs, lengths):
     """What the model reads of encoded inputs `(b, ...)` and their lengths `(b,)` or None."""
@@ -40,6 +42,7 @@ class MixedBatches:
 
     def __init__(self, tasks, examples, shares, steps, seed):
         self.tasks, self.examples, self.shares, self.steps, self.seed = tasks, examples, shares, steps, seed
+        self.error: UserError | None = None  # of an example that could not be read, while `dataset` was running
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
 
     def __len__(self):
@@ -64,8 +67,15 @@ class MixedBatches:
         """
         signature = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), self[0])
         return tf.data.Dataset.from_generator(
-            lambda: map(self.__getitem__, range(self.steps)), output_signature=signature
+            lambda: map(self._read, range(self.steps)), output_signature=signature
         ).prefetch(2)
+
+    def _read(self, step):
+        try:
+            return self[step]
+        except UserError as error:
+            self.error = error  # TensorFlow will wrap it in an error of its own
+            raise
 
     def rows(self, name, step):
         """The rows of a task's examples that batch `step` holds."""

@@ -10,9 +10,10 @@ import numpy as np
 from multimodel.errors import MissingDataError, UserError, unknown
 from multimodel.tasks.features import UnreadableInputError
 
-CHUNK = 1024  # examples read and encoded at a time
+CHUNK = 1024  # examples read and encoded at a time, fewer where they take more than CHUNK_BYTES
+CHUNK_BYTES = 2**28
 IN_MEMORY = 2**31  # bytes of one task's encoded examples, above which they are encoded anew for each batch
-SAMPLE = 50_000  # examples that stand for a larger split, where it is only looked over
+SAMPLE = 10_000  # examples that stand for a split that is not in memory, where it is only looked over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,17 +94,23 @@ def raw_examples(task, split):
 
 
 def sampled_field(task, feature, split):
-    """Canonical values of one field of a split: of all its examples, or of SAMPLE of them, evenly spread."""
+    """Canonical values of one field of a split: of all its examples, or, if they must be read from somewhere, of
+    SAMPLE of them, evenly spread."""
     examples = raw_examples(task, split)
-    rows = np.unique(np.linspace(0, len(examples) - 1, min(SAMPLE, len(examples))).astype(int))
-    return [read_field(task, feature, row, examples[int(row)]) for row in rows]
+    size = len(examples) if isinstance(examples, list) else min(SAMPLE, len(examples))
+    rows = np.linspace(0, len(examples) - 1, size).astype(int).tolist()
+    return [read_field(task, feature, row, examples[row]) for row in rows]
 
 
 def training_examples(task):
     """The training split, encoded beforehand if it fits into IN_MEMORY bytes."""
     examples = raw_examples(task, "train")
-    row = math.prod(task.inputs.shape) * np.dtype(task.inputs.dtype).itemsize + 4 * task.targets.max_length
-    return LazyExamples(task, examples) if row * len(examples) > IN_MEMORY else encode_examples(task, "train")
+    large = _bytes_of_an_example(task) * len(examples) > IN_MEMORY
+    return LazyExamples(task, examples) if large else encode_examples(task, "train")
+
+
+def _bytes_of_an_example(task):
+    return math.prod(task.inputs.shape) * np.dtype(task.inputs.dtype).itemsize + 4 * task.targets.max_length
 
 
 def encode_examples(task, split, limit=None):
@@ -139,8 +146,9 @@ def encoded_parts(task, split, limit=None):
     """
     examples = raw_examples(task, split)
     size = len(examples) if limit is None else min(limit, len(examples))
-    for start in range(0, size, CHUNK):
-        rows = range(start, min(start + CHUNK, size))
+    chunk = max(1, min(CHUNK, CHUNK_BYTES // _bytes_of_an_example(task)))
+    for start in range(0, size, chunk):
+        rows = range(start, min(start + chunk, size))
         yield _encode(task, [examples[row] for row in rows], rows)
 
 

@@ -42,21 +42,29 @@ class TfdsSource:
 
     def labels(self, field):
         """The names of a label field's classes, in order. They are known before the data is prepared."""
-        return tuple(self._builder().info.features[field].names)
+        features = self._builder().info.features
+        if field not in features:
+            raise unknown("field", field, features)
+        return tuple(features[field].names)
 
     def missing(self):
         """None if the data is there, or one line that says how to get it."""
-        builder = self._builder()
+        if not self.splits:  # a dataset that is not prepared does not know its own
+            return self._advice(self._builder())
         try:
-            for split in self._split_map():
+            for split in self.splits:
                 self._open(split)
-        except (AssertionError, NotImplementedError) as error:
-            return self._advice(builder, error)
+        except (AssertionError, NotImplementedError):
+            return self._advice(self._builder())
         except ValueError as error:
-            raise UserError(f"{self.name} has no such split. Received: {self._splits!r} ({error}).") from None
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"A split is one of the dataset's, or a slice of one. "
+                f"Received: {self._splits!r} for {self.name} ({reason})."
+            ) from None
         return None
 
-    def _advice(self, builder, error):
+    def _advice(self, builder):
         """What to do about a dataset that cannot be opened."""
         where = f" --data_dir {self.data_dir}" if self.data_dir else ""
         if builder.is_prepared():
@@ -73,14 +81,14 @@ class TfdsSource:
         )
 
     def _split_map(self):
-        if self._splits is None:
-            own = list(self._builder().info.splits or ())
-            self._splits = {split: split for split in own}
-            if "test" not in own and "validation" in own:
-                self._splits["test"] = "validation"
-            elif "test" not in own and "train" in own:
-                self._splits |= {"train": "train[:90%]", "test": "train[90%:]"}
-        return self._splits
+        if self._splits is not None:
+            return self._splits
+        splits = {split: split for split in self._builder().info.splits or ()}
+        if "test" not in splits and "validation" in splits:
+            splits["test"] = "validation"
+        elif "test" not in splits and "train" in splits:
+            splits |= {"train": "train[:90%]", "test": "train[90%:]"}
+        return splits
 
     def _open(self, split):
         """TFDS' own random access to a split."""
@@ -119,17 +127,21 @@ class FlattenedSource:
         source: a Source.
         field: holds a sequence.
         count: elements taken of each example.
+
+    Raises:
+        UserError: when an example is read, if it has no such field or no element of it.
     """
 
     def __init__(self, source, field, count):
         self._source, self._field, self._count = source, field, count
+        self.folder = getattr(source, "folder", "")
 
     @property
     def splits(self):
         return self._source.splits
 
     def missing(self):
-        return self._source.missing()
+        return self._source.missing() if hasattr(self._source, "missing") else None
 
     def examples(self, split):
         return _Flattened(self._source.examples(split), self._field, self._count)
@@ -155,7 +167,12 @@ class _Examples(collections.abc.Sequence):
                 flat[field] = self._features[field].int2str(int(value))
             else:
                 flat[field] = _plain(value)
-        return flat if self._fields is None else {name: flat[field] for name, field in self._fields.items()}
+        if self._fields is None:
+            return flat
+        for field in self._fields.values():
+            if field not in flat:
+                raise unknown("field", field, flat)
+        return {name: flat[field] for name, field in self._fields.items()}
 
 
 class _Flattened(collections.abc.Sequence):
@@ -169,7 +186,12 @@ class _Flattened(collections.abc.Sequence):
         if not 0 <= row < len(self):
             raise IndexError(row)
         example = self._examples[row // self._count]
-        elements = example[self._field]
+        elements = example.get(self._field, ())
+        if not len(elements):
+            raise UserError(
+                f"An example that is flattened holds several elements. Received: example {row // self._count} without "
+                f"any in field {self._field!r}. Check the field, or leave the example out."
+            )
         return example | {self._field: elements[row % self._count % len(elements)]}
 
 

@@ -14,7 +14,7 @@ class History(keras.callbacks.Callback):
     `expert_load` is `{block: {task: shares}}`: of the choices that the task's positions made, the share that fell on
     each expert. Label tasks, which stop after the encoder, choose none of the decoder's.
 
-    With a single task, Keras names no loss of its own: its loss then includes the balance losses.
+    With a single task, Keras names no loss of its own: its loss is then weighted, and includes those of routing.
 
     Args:
         file: the path of `history.jsonl`.
@@ -64,7 +64,7 @@ class History(keras.callbacks.Callback):
             "examples": {task: share * self.step for task, share in self.shares.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
             "expert_load": {
-                block: {task: [round(float(share), 4) for share in shares] for task, shares in by_task.items()}
+                block: {task: [round(float(share), 5) for share in shares] for task, shares in by_task.items()}
                 for block, by_task in self.model.expert_load.shares().items()
             },
         }

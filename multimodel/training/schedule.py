@@ -15,7 +15,7 @@ class ExponentialTail(keras.optimizers.schedules.LearningRateSchedule):
     """The schedule of the paper's first public code: exponential warm-up, a long plateau, an exponential tail.
 
     `peak * 0.01^((warmup - step) / warmup)` before `warmup_steps`, then `peak`, and in the last 500,000 steps after
-    warm-up `peak * 0.9999955^(steps into the tail)`, which ends at a tenth of the peak.
+    warm-up `peak * 0.9999955^(steps into the tail)`, a whole one down to a tenth of the peak.
 
     Args:
         peak: largest learning rate.
@@ -28,7 +28,7 @@ class ExponentialTail(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
-        warming = 0.01 ** ops.maximum(1 - step / max(self.warmup_steps, 1), 0.0)
+        warming = 0.01 ** (ops.maximum(self.warmup_steps - step, 0.0) / max(self.warmup_steps, 1))
         tail_start = max(self.warmup_steps, self.steps - DECAY_STEPS)
         return self.peak * warming * ops.exp(math.log(DECAY) * ops.maximum(step - tail_start, 0.0))
 

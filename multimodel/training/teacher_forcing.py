@@ -15,7 +15,7 @@ class TeacherForcing(keras.Model):
         task: name of one of its tasks.
 
     Shapes: features `{"inputs" (b, ...), "inputs_mask" (b, ...), "targets" (b, m)}` -> `{"nats" (b, m), "rank"
-    (b, m)}`: the negative log-probability of each target, and how many classes are more probable.
+    (b, m)}`: the negative log-probability of each target, and how many other classes are as probable or more.
     """
 
     def __init__(self, model, task):
@@ -27,7 +27,8 @@ class TeacherForcing(keras.Model):
     def call(self, features):
         logits = ops.cast(self.model({self.task: features})[self.task], "float32")
         truth = ops.take_along_axis(logits, ops.cast(features["targets"], "int32")[..., None], axis=-1)
-        rank = ops.sum(ops.cast(logits > truth, "int32"), axis=-1)
+        behind = ops.sum(ops.cast(logits < truth, "int32"), axis=-1)
+        rank = logits.shape[-1] - 1 - behind  # a tie counts against the target, and so does NaN
         return {"nats": ops.logsumexp(logits, axis=-1) - truth[..., 0], "rank": rank}
 
 

@@ -55,7 +55,11 @@ def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision=
     if verbose:
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
     try:
-        step, seconds = fit(bundle.model, batches, recipe, run, reporter, log_every)
+        try:
+            step, seconds = fit(bundle.model, batches, recipe, run, reporter, log_every)
+        except UserError:  # an example that cannot be read must not cost the steps before it
+            bundle.save(run.folder / "model")
+            raise
         batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
         bundle.save(run.folder / "model")
         scores = evaluate(
@@ -125,17 +129,28 @@ def train_vocabularies(tasks):
 
 
 def fit(model, batches, recipe, run, reporter, log_every):
-    """Runs Keras `fit` and returns the steps done and the seconds they took."""
+    """Runs Keras `fit` and returns the steps done and the seconds they took.
+
+    Raises:
+        UserError: if an example cannot be read that was not read beforehand.
+    """
     history = History(run.folder / "history.jsonl", model, batches.shares, recipe.steps, log_every, reporter)
     start = time.monotonic()
     with StopOnInterrupt(reporter) as interrupt, warnings.catch_warnings():
         # Label tasks alone leave mixer and decoder without gradients, and are right to.
         warnings.filterwarnings("ignore", "Gradients do not exist")
-        model.fit(
-            batches.dataset(),
-            steps_per_epoch=len(batches),
-            shuffle=False,
-            verbose=0,
-            callbacks=[history, interrupt.callback],
-        )
+        try:
+            model.fit(
+                batches.dataset(),
+                steps_per_epoch=len(batches),
+                shuffle=False,
+                verbose=0,
+                callbacks=[history, interrupt.callback],
+            )
+        except Exception:
+            if batches.error is None:
+                raise
+            if keras.backend.backend() == "jax":
+                model.jax_state_sync()
+            raise batches.error from None
     return history.step, time.monotonic() - start

@@ -63,7 +63,7 @@ BLOCKS = [
     Row("MoEBlock", lambda: MoEBlock(DIM, num_experts=6, top_k=2), _vectors, causal=True),
     Row(
         "MoEBlock, modern losses",
-        lambda: MoEBlock(DIM, num_experts=4, balance=0.0, switch=0.01, z=0.001, capacity_factor=1.0),
+        lambda: MoEBlock(DIM, num_experts=4, balance=0.0, switch_loss=0.01, z_loss=0.001, capacity_factor=1.0),
         _vectors,
         causal=True,
     ),

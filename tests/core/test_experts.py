@@ -154,10 +154,12 @@ def imbalance(layer, x):
 
 
 @pytest.mark.parametrize(
-    "weights", [{"balance": 0.01}, {"balance": 0.0, "switch": 0.01}], ids=["importance+load", "switch"]
+    "weights",
+    [{"balance": 0.01, "capacity_factor": 2.0}, {"balance": 0.0, "switch_loss": 0.01}],
+    ids=["importance+load, capacity", "switch"],
 )
 def test_a_planted_imbalance_is_repaired(weights):
-    """Two experts that take everything lose their lead by the losses alone, within 300 steps."""
+    """Two experts that take everything lose their lead by the losses alone, within 300 steps of a stock `fit`."""
     keras.utils.set_random_seed(0)
     layer = MoEBlock(DIM, NUM_EXPERTS, TOP_K, **weights)
     x = keras.Input((20, DIM))
@@ -185,7 +187,7 @@ def test_balance_is_asked_of_the_sum_of_calls():
 
 
 def test_a_block_alone_adds_its_own_loss_and_inside_a_model_leaves_it_to_the_model():
-    layer = block(switch=0.01, z=0.001)
+    layer = block(switch_loss=0.01, z_loss=0.001)
     layer(sequences(), training=True)
     assert len(layer.losses) == 1
     assert float(layer.losses[0]) > 0
@@ -208,10 +210,10 @@ def test_losses_are_weighted():
         layer(x, training=True)
         return float(layer.losses[0])
 
-    parts = [loss(balance=0.1), loss(switch=0.2), loss(z=0.3)]
+    parts = [loss(balance=0.1), loss(switch_loss=0.2), loss(z_loss=0.3)]
     assert min(parts) > 0
-    assert loss(balance=0.1, switch=0.2, z=0.3) == pytest.approx(sum(parts), rel=1e-5)
-    assert loss(z=0.6) == pytest.approx(2 * parts[2], rel=1e-5)
+    assert loss(balance=0.1, switch_loss=0.2, z_loss=0.3) == pytest.approx(sum(parts), rel=1e-5)
+    assert loss(z_loss=0.6) == pytest.approx(2 * parts[2], rel=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"capacity_factor": 0}, {"capacity_factor": -1.0}, {"top_k": 0}, {"top_k": 9}])

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from multimodel import Body, MultiModel, Signature
+from multimodel.body import Block, MoEBlock
 from tests.core import tiny
 
 
@@ -161,3 +162,70 @@ def test_joint_fit_learns_every_task():
         last = model.train_on_batch(x, y, w, return_dict=True)
     for task in x:
         assert last[f"{task}_loss"] < 0.7 * first[f"{task}_loss"], task
+
+
+def test_expert_load_is_counted_by_task():
+    """Tasks in groups of their own and in one group, and one whose rows are all padding."""
+    model, batch = tiny.model(), tiny.features()
+    for name in ("inputs", "targets", "inputs_mask"):
+        batch["german_english"][name] = np.zeros_like(batch["german_english"][name])
+    model(batch, training=True)
+    _, clip_mask = model.audio_input(batch["speech"]["inputs"], mask=batch["speech"]["inputs_mask"])
+    real = {
+        "kinds": 3 * 16,
+        "captions": 3 * 32,
+        "speech": int(ops.convert_to_numpy(clip_mask).sum()),
+        "english_german": int(batch["english_german"]["inputs_mask"].sum()),
+        "german_english": 0,
+    }
+    top_k = model.body.encoder[1].top_k
+    totals = ops.convert_to_numpy(model.expert_load.counts["encoder_experts"]).sum(1)
+    np.testing.assert_array_equal(totals, [top_k * real[task] for task in model.signatures])
+    written = [int((batch[task]["targets"] > 0).sum()) if "targets" in batch[task] else 0 for task in model.signatures]
+    totals = ops.convert_to_numpy(model.expert_load.counts["decoder_experts"]).sum(1)
+    np.testing.assert_array_equal(totals, top_k * np.array(written))
+    assert list(model.expert_load.shares()["encoder_experts"]) == ["kinds", "captions", "speech", "english_german"]
+    model(batch)
+    np.testing.assert_array_equal(ops.convert_to_numpy(model.expert_load.counts["decoder_experts"]).sum(1), totals)
+    model.expert_load.reset()
+    assert not model.expert_load.shares()["encoder_experts"]
+
+
+def test_expert_load_is_no_weight_and_exact_in_bfloat16():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = tiny.model()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    counts = model.expert_load.counts["encoder_experts"]
+    assert all(counts is not weight for weight in model.weights)
+    assert any(counts is variable for variable in model.variables)
+    counts.assign(np.full(counts.shape, 1001.0))
+    batch = {"kinds": tiny.features()["kinds"]}
+    model(batch, training=True)
+    added = ops.convert_to_numpy(counts) - 1001
+    assert added.sum() == 3 * 16 * model.body.encoder[1].top_k
+
+
+@keras.saving.register_keras_serializable("tests")
+class Nested(Block):
+    """A block of a user's own, with experts within."""
+
+    def __init__(self, dim, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = MoEBlock(dim)
+
+    def build(self, *shapes, **kwargs):
+        self.inner.build((None, None, self.inner.dim))
+        self.built = True
+
+    def call(self, x, mask=None, context=None, context_mask=None, training=False):
+        return self.inner(x, mask=mask, training=training)
+
+
+def test_experts_within_a_block_of_ones_own():
+    body = Body.small(tiny.DIM)
+    model = tiny.model(body=Body(tiny.DIM, [*body.encoder, Nested(tiny.DIM)], body.mixer, body.decoder))
+    outputs = arrays(model(tiny.features(), training=True))
+    assert all(np.isfinite(logits).all() for logits in outputs.values())
+    assert len(model.losses) == 3

@@ -7,6 +7,7 @@ from keras import ops
 
 from modality_nets import (
     AudioInputNet,
+    ImageInputNet,
     LabelOutputNet,
     SpectrogramInputNet,
     TextInputNet,
@@ -21,6 +22,7 @@ from multimodel.body import AttentionBlock, Body, ConvBlock, ConvStep, MoEBlock
 from multimodel.body.routing import NoisyTopKRouter, squared_variation, switch_loss, z_loss
 from multimodel.body.timing import timing_signal
 from tests.core.agreement import assert_agrees
+from tests.core.compiled import compiled
 from tests.core.descriptors import mask_of, randomize
 from tests.reference import numpy_blocks, numpy_nets
 
@@ -345,3 +347,26 @@ def test_vectors_that_fill_no_grid_are_refused():
     net = random_layer(XceptionOutputNet(5, DIM, columns=7, filters=(24, 32)))
     with pytest.raises(ValueError, match=r"Received: 30 vectors, columns=7"):
         net(vectors()[None])
+
+
+@pytest.mark.parametrize(
+    ("net", "inputs"),
+    [
+        (XceptionInputNet(DIM), np.zeros((1, 40, 70, 3), "uint8")),
+        (ImageInputNet(DIM), np.zeros((1, 40, 70, 3), "uint8")),
+        (SpectrogramInputNet(DIM, 1000, num_mels=5, frame_seconds=0.008), np.zeros((1, 3000), "float32")),
+        (WaveformInputNet(DIM), np.zeros((1, 3000), "float32")),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_grids_hold_all_vectors(net, inputs):
+    random_layer(net)
+    count, grid = compiled(lambda x: net(x)[0])(inputs).shape[1], net.grid(inputs.shape[1:])
+    assert grid is None or grid[0] * grid[1] == count
+    assert (grid is None) == isinstance(net, WaveformInputNet)
+
+
+def test_kernels_without_a_middle_and_uneven_strides_are_refused():
+    for arguments in ({"kernel_size": (2, 3)}, {"strides": (2, 1)}):
+        with pytest.raises(ValueError, match=r"Received: kernel_size=.*Choose odd"):
+            ConvStep2D(8, **arguments)

@@ -35,7 +35,7 @@ SIGNATURES = [
 ]
 
 
-def model(signatures=tuple(SIGNATURES), seed=0):
+def model(signatures=tuple(SIGNATURES), seed=0, body=None):
     nets = {
         "image_input": ImageInputNet(DIM, filters=(4, 4)),
         "audio_input": AudioInputNet(DIM, 8000, num_mels=8),
@@ -44,7 +44,7 @@ def model(signatures=tuple(SIGNATURES), seed=0):
         "kinds_output": LabelOutputNet(3, DIM),
     }
     used = {name for s in signatures for name in (s.input_net, s.output_net)}
-    made = MultiModel(signatures, Body.small(DIM), {name: net for name, net in nets.items() if name in used})
+    made = MultiModel(signatures, body or Body.small(DIM), {name: net for name, net in nets.items() if name in used})
     made.build()
     randomize(made, seed)
     return made
