@@ -99,18 +99,21 @@ def load(clean, noisy, sigma, k):
     return chances.sum(0)
 
 
-def log_mel(samples, frame, hop, fft_length, mels):
-    """Frames `(f, bins)` of one clip, the clip's mean of each bin taken off."""
+def mel_power(samples, frame, hop, fft_length, mels):
+    """Frames `(f, bins)` of one clip."""
     count = -(-len(samples) // hop)
-    padded = np.concatenate([samples, np.zeros(count * hop + fft_length)])
+    padded = np.concatenate([np.asarray(samples, np.float64), np.zeros(count * hop + fft_length)])
     window = np.zeros(fft_length)
     left = (fft_length - frame) // 2
     window[left : left + frame] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(frame) / frame)
-    rows = []
-    for i in range(count):
-        spectrum = np.fft.rfft(padded[i * hop : i * hop + fft_length] * window)
-        rows.append(np.log(np.abs(spectrum) ** 2 @ mels + 1e-6))
-    return np.array(rows) - np.mean(rows, axis=0)
+    spectra = [np.fft.rfft(padded[i * hop : i * hop + fft_length] * window) for i in range(count)]
+    return np.abs(np.array(spectra)) ** 2 @ mels
+
+
+def log_mel(*arguments):
+    """Logarithms of `mel_power`, the clip's mean of each bin taken off."""
+    rows = np.log(mel_power(*arguments) + 1e-6)
+    return rows - rows.mean(0)
 
 
 def routing_losses(x, gate, noise_kernel, noise, k):

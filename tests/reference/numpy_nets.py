@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.reference.numpy_blocks import layer_norm
+from tests.reference.numpy_blocks import layer_norm, mel_power
 
 
 def windows(x, size, stride, fill):
@@ -83,23 +83,9 @@ def waveform_net(samples, weights, mask):
     return x[:, 0] @ weights["projection"], mask[:, 0]
 
 
-def log_power(samples, frame, hop, fft_length, mels):
-    """Frames `(f, bins)` of `log(1 + power / 1e-6)`, framed as in `log_mel`."""
-    count = -(-len(samples) // hop)
-    padded = np.concatenate([np.asarray(samples, np.float64), np.zeros(count * hop + fft_length)])
-    window = np.zeros(fft_length)
-    left = (fft_length - frame) // 2
-    window[left : left + frame] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(frame) / frame)
-    rows = []
-    for i in range(count):
-        spectrum = np.fft.rfft(padded[i * hop : i * hop + fft_length] * window)
-        rows.append(np.log1p(np.abs(spectrum) ** 2 @ mels / 1e-6))
-    return np.array(rows)
-
-
 def spectrogram_net(samples, weights, frame, hop, fft_length, mels):
     """`samples (t,)`, all real; 8 blocks, only time strided. Returns `(times * bins, d)`, time outer."""
-    x = log_power(samples, frame, hop, fft_length, mels)[..., None]
+    x = np.log1p(mel_power(samples, frame, hop, fft_length, mels) / 1e-6)[..., None]
     mask = np.ones(x.shape[:2], bool)
     for block in weights["blocks"]:
         x, mask = conv_res(x, block, (3, 3), (2, 1), mask)
