@@ -18,6 +18,10 @@ class InputNet(_Net):
         mask, and the other rows of the batch, never change a real vector.
     """
 
+    def grid(self, shape):
+        """Shape of one input -> (rows, columns) of its vectors, or None where they are a sequence."""
+        return None
+
 
 class OutputNet(_Net):
     """Vectors of the body in, logits of one target space out.

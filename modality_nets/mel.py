@@ -46,7 +46,7 @@ class MelFrames:
         x = as_float(samples, mask)
         length = ops.shape(x)[1]
         frames = -(-length // self.hop)
-        x = ops.pad(x, [[0, 0], [0, (frames - 1) * self.hop + self.fft_length - length]])
+        x = ops.pad(x, [[0, 0], [0, frames * self.hop - length + max(self.fft_length - self.hop, 0)]])
         real, imaginary = ops.stft(x, self.frame, self.hop, self.fft_length, window="hann", center=False)
         power = ops.square(real) + ops.square(imaginary)
         return ops.matmul(power, ops.convert_to_tensor(self.filters)), mask[:, :: self.hop]
