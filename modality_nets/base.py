@@ -20,7 +20,6 @@ class InputNet(_Net):
 
     def grid(self, shape):
         """Shape of one input -> (rows, columns) of its vectors, or None where they are a sequence."""
-        return None
 
 
 class OutputNet(_Net):
