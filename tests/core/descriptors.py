@@ -69,12 +69,12 @@ BLOCKS = [
     ),
     Row("MoEBlock, all experts", lambda: MoEBlock(DIM, num_experts=3, top_k=3, hidden_dim=8), _vectors, causal=True),
 ]
-BODIES = [
-    Row("Body.tiny", lambda: Body.tiny(DIM), _vectors, causal=True, context=True),
-    Row("Body.small", lambda: Body.small(DIM), _vectors, causal=True, context=True),
-]
+BODIES = [Row("Body.tiny", lambda: Body.tiny(DIM), _vectors, causal=True, context=True)]
 if keras.backend.backend() == "tensorflow":  # the same blocks, more of them; JAX compiles each anew, for minutes
-    BODIES.append(Row("Body.paper", lambda: Body.paper(DIM, num_experts=8), _vectors, causal=True, context=True))
+    BODIES += [
+        Row("Body.small", lambda: Body.small(DIM), _vectors, causal=True, context=True),
+        Row("Body.paper", lambda: Body.paper(DIM, num_experts=8), _vectors, causal=True, context=True),
+    ]
 NETS = [
     Row("TextInputNet", lambda: TextInputNet(50, DIM), _ids),
     Row(

@@ -39,7 +39,9 @@ assert not any(name.partition(".")[0] == "tensorflow" for name in sys.modules)
 
 def compute():
     """Outputs of every block, net and body, of the model and of generation, with the same weights everywhere."""
-    results = {row.name: run(built(row), *arguments(row))[0] for row in ROWS if row.name != "Body.paper"}
+    results = {
+        row.name: run(built(row), *arguments(row))[0] for row in ROWS if row.name not in ("Body.small", "Body.paper")
+    }
     model, batch = tiny.model(), tiny.features()
     results |= {f"model {task}": ops.convert_to_numpy(logits) for task, logits in model(batch).items()}
     for task in batch:
