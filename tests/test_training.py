@@ -88,6 +88,8 @@ def test_ctrl_c_keeps_and_scores_the_weights(tmp_path, capsys):
     """A real SIGINT, sent once the first line of history is there."""
     history = tmp_path / "run" / "history.jsonl"
 
+    handler = signal.getsignal(signal.SIGINT)
+
     def interrupt():
         while not history.exists():
             time.sleep(0.01)
@@ -104,7 +106,7 @@ def test_ctrl_c_keeps_and_scores_the_weights(tmp_path, capsys):
     assert "stopped by the user" in record["reason"]
     assert "the weights so far are kept and scored" in capsys.readouterr().out
     assert mm.load(tmp_path / "run").predict("colours", [np.zeros((8, 8, 3), "uint8")])
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_tiny_recipe_learns(tmp_path):
