@@ -37,22 +37,17 @@ class _ConvResNet(InputNet):
         self.projection.build((None, None, channels))
         self.built = True
 
-    def call(self, inputs, mask=None):
-        mask = ops.ones(ops.shape(inputs), "bool") if mask is None else mask
-        x, mask = self.as_grid(inputs, mask)  # (b, t, f), (b, t)
+    def through_blocks(self, x, mask):
+        """`x (b, t, f)`, `mask (b, t)` -> vectors `(b, ceil(t / 256) * f, dim)` and their mask.
+
+        Values are not negative: every block begins with a ReLU, which would cut the negative half of a signal.
+        """
         mask = ops.broadcast_to(mask[..., None], ops.shape(x))
         x = ops.cast(x, self.compute_dtype)[..., None]
         for block in self.blocks:
             x, mask = block(x, mask=mask)
         x = self.projection(ops.reshape(x, (-1, x.shape[1] * x.shape[2], 2**NUM_BLOCKS)))
         return x, ops.reshape(mask, (-1, x.shape[1]))
-
-    def as_grid(self, inputs, mask):
-        """Waveforms `(b, samples)` and their mask -> non-negative values `(b, t, f)` and mask `(b, t)`.
-
-        Every block begins with a ReLU, which would cut the negative half of a signal.
-        """
-        raise NotImplementedError
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim}
@@ -72,8 +67,9 @@ class WaveformInputNet(_ConvResNet):
     def __init__(self, dim, **kwargs):
         super().__init__(dim, (3, 1), **kwargs)
 
-    def as_grid(self, inputs, mask):
-        return ((as_float(inputs, mask) + 1) / 2)[..., None], mask
+    def call(self, inputs, mask=None):
+        mask = ops.ones(ops.shape(inputs), "bool") if mask is None else mask
+        return self.through_blocks(((as_float(inputs, mask) + 1) / 2)[..., None], mask)
 
 
 @keras.saving.register_keras_serializable("multimodel")
@@ -97,9 +93,10 @@ class SpectrogramInputNet(_ConvResNet):
         self.frame_seconds, self.hop_seconds = frame_seconds, hop_seconds
         self.mel_frames = MelFrames(sample_rate, num_mels, frame_seconds, hop_seconds)
 
-    def as_grid(self, inputs, mask):
+    def call(self, inputs, mask=None):
+        mask = ops.ones(ops.shape(inputs), "bool") if mask is None else mask
         power, mask = self.mel_frames(inputs, mask)
-        return ops.log(1 + power / 1e-6), mask
+        return self.through_blocks(ops.log(1 + power / 1e-6), mask)
 
     def grid(self, shape):
         frames = -(-shape[0] // self.mel_frames.hop)

@@ -54,7 +54,7 @@ class TfdsSource:
         try:
             for split in self.splits:
                 self._open(split)
-        except (AssertionError, NotImplementedError):
+        except (AssertionError, NotImplementedError):  # TFDS' own: nothing there, or not in a format of random access
             return self._advice(self._builder())
         except ValueError as error:
             reason = " ".join(str(error).split())[:200]

@@ -3,8 +3,10 @@
 import collections
 import re
 
-UNSCORED_LEAVES = {",", ":", "``", "''", ".", "-NONE-"}
-UNSCORED_LABELS = {"", "TOP", "ROOT", "S1"} | UNSCORED_LEAVES
+from multimodel.tasks.treebank import TOP_LABELS, TRACE
+
+UNSCORED_LEAVES = {",", ":", "``", "''", ".", TRACE}
+UNSCORED_LABELS = TOP_LABELS | UNSCORED_LEAVES
 
 _PIECE = re.compile(
     r"\( ?(?P<leaf>[^ ()]*)(?: [^ ()]+)? ?(?:\)|\Z)"
