@@ -1,4 +1,4 @@
-"""How models are compiled on the backend at hand."""
+"""How models are compiled and run on the backend at hand."""
 
 import keras
 import numpy as np

@@ -53,10 +53,11 @@ class Experts(keras.layers.Layer):
         else:
             tile, order = capacity, ops.argsort(ops.cast(experts, "float32") - _below_one(gates), axis=-1)
             spare = 0
-        places = self._places(experts, order, counts, tile, spare)
+        spare_tiles = ops.maximum((counts - 1) // tile, 0)  # that each expert needs beside its own
+        places = self._places(experts, order, counts, tile, spare_tiles, spare)
         x = self._gather(x, self._tokens_of(places, top_k, tokens, (self.num_experts + spare) * tile))
         x = ops.reshape(x, (-1, tile, self.dim))
-        x = self._multiply(x, _spare_tiles(counts, tile), spare)
+        x = self._multiply(x, spare_tiles, spare)
         x = self._gather(ops.reshape(x, (-1, self.dim)), places)
         x = ops.reshape(x, (-1, top_k, self.dim))
         return ops.sum(x * ops.cast(gates, x.dtype)[..., None], axis=1)
@@ -68,12 +69,11 @@ class Experts(keras.layers.Layer):
             return 64
         return 8 * max(1, round((40 * choices / self.num_experts) ** 0.5 / 8))
 
-    def _places(self, experts, order, counts, tile, spare):
+    def _places(self, experts, order, counts, tile, spare_tiles, spare):
         """The row of each choice `(s k,)` in the tiles; the row after the last one for a choice that has none."""
         sorted_experts = ops.take(experts, order)
         known = ops.minimum(sorted_experts, self.num_experts - 1)
         rank = ops.arange(ops.shape(experts)[0], dtype="int32") - ops.take(ops.cumsum(counts) - counts, known)
-        spare_tiles = _spare_tiles(counts, tile)
         before = ops.take(ops.cumsum(spare_tiles) - spare_tiles, known)  # spare tiles of the experts before
         nowhere = (self.num_experts + spare) * tile
         beyond = nowhere if _is_zero(spare) else (self.num_experts + before + rank // tile - 1) * tile + rank % tile
@@ -103,11 +103,6 @@ class Experts(keras.layers.Layer):
     def get_config(self):
         sizes = {"num_experts": self.num_experts, "dim": self.dim, "hidden_dim": self.hidden_dim, "tile": self.tile}
         return super().get_config() | sizes
-
-
-def _spare_tiles(counts, tile):
-    """Tiles that each expert needs beside its own `(e,)`."""
-    return ops.maximum((counts - 1) // tile, 0)
 
 
 def _is_zero(number):
