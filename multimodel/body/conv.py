@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from multimodel.body.block import Block, masked
+from multimodel.body.norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("multimodel")
@@ -33,7 +34,7 @@ class ConvStep(keras.layers.Layer):
             )
         self.dim, self.kernel_size, self.dilation, self.causal = dim, kernel_size, dilation, causal
         self.reach = (kernel_size - 1) * dilation
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
+        self.norm = LayerNorm(dtype=self.dtype_policy)
 
     def build(self, input_shape):
         bound = (3 / self.kernel_size) ** 0.5

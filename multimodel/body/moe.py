@@ -7,6 +7,7 @@ from keras import ops
 
 from multimodel.body import routing
 from multimodel.body.block import Block
+from multimodel.body.norm import LayerNorm
 from multimodel.body.routing import NoisyTopKRouter, current_record, squared_variation
 
 
@@ -15,16 +16,20 @@ class Experts(keras.layers.Layer):
     """Feed-forward experts, `relu(x W1_i) W2_i`, each applied to the tokens that chose it.
 
     Each expert has a tile, so many rows for its tokens, and all tiles are multiplied in one batched product with the
-    weights where they lie. Without a capacity, tokens for which an expert's tile has no room go to spare tiles, as many
-    as can be needed, which are multiplied with copies of their experts' weights: no token is dropped, and no row
-    depends on its neighbours. With one, a tile has that many rows; each expert keeps the tokens with the largest gates
-    and drops the rest.
+    weights where they lie. Without a capacity, tokens for which an expert's tile has no room go to spare tiles, which
+    are multiplied with copies of their experts' weights: no token is dropped, and no row depends on its neighbours.
+    With one, a tile has that many rows; each expert keeps the tokens with the largest gates and drops the rest.
 
     Args:
         num_experts: experts.
         dim: channels in and out.
         hidden_dim: channels between.
         tile: rows of a tile where there is no capacity; suited to the number of tokens if None.
+
+    Attributes:
+        supports_jit: whether shapes are known beforehand, as XLA wants them. There are then as many spare tiles as
+            can ever be needed, and otherwise as many as are. True on JAX; Keras does not compile a layer with XLA
+            where it is False, and `multimodel.backend.compile_for_backend` sets it.
 
     Shapes: `x (s, d)`, `gates (s, k)`, `experts (s, k)` where `num_experts` stands for none, `capacity` a number of
     tokens or None -> `(s, d)`.
@@ -33,6 +38,7 @@ class Experts(keras.layers.Layer):
     def __init__(self, num_experts, dim, hidden_dim, tile=None, **kwargs):
         super().__init__(**kwargs)
         self.num_experts, self.dim, self.hidden_dim, self.tile = num_experts, dim, hidden_dim, tile
+        self.supports_jit = keras.backend.backend() != "tensorflow"
 
     def build(self, *shapes):
         def kernel(rows, columns, name):
@@ -44,30 +50,38 @@ class Experts(keras.layers.Layer):
         self.built = True
 
     def call(self, x, gates, experts, capacity=None):
-        tokens, top_k = ops.shape(x)[0], experts.shape[1]
+        choices, top_k = ops.shape(x)[0] * experts.shape[1], experts.shape[1]
         experts = ops.reshape(experts, (-1,))
         counts = ops.segment_sum(ops.ones_like(experts), experts, self.num_experts + 1)[: self.num_experts]
         if capacity is None:
-            tile, order = self.tile or self._suited_tile(tokens * top_k), ops.argsort(experts, axis=-1)
-            spare = tokens * top_k // tile  # an expert that needs more tiles than one fills all of them but the last
+            tile, order = self.tile or self._suited_tile(choices), ops.argsort(experts, axis=-1)
         else:
             tile, order = capacity, ops.argsort(ops.cast(experts, "float32") - _below_one(gates), axis=-1)
-            spare = 0
         spare_tiles = ops.maximum((counts - 1) // tile, 0)  # that each expert needs beside its own
+        if capacity is not None:
+            spare = 0
+        elif self.supports_jit:
+            spare = choices // tile  # an expert that needs more tiles than one fills all of them but the last
+        else:
+            spare = ops.sum(spare_tiles)
         places = self._places(experts, order, counts, tile, spare_tiles, spare)
-        x = self._gather(x, self._tokens_of(places, top_k, tokens, (self.num_experts + spare) * tile))
-        x = ops.reshape(x, (-1, tile, self.dim))
-        x = self._multiply(x, spare_tiles, spare)
-        x = self._gather(ops.reshape(x, (-1, self.dim)), places)
-        x = ops.reshape(x, (-1, top_k, self.dim))
-        return ops.sum(x * ops.cast(gates, x.dtype)[..., None], axis=1)
+        rows = self.num_experts * tile, spare * tile
+        choice_of_row = _choices_of(places, sum(rows), choices)
+        own, extra = dispatch(x, choice_of_row, places, rows, top_k)
+        own, extra = ops.reshape(own, (-1, tile, self.dim)), ops.reshape(extra, (-1, tile, self.dim))
+        own, extra = self._multiply(own, extra, spare_tiles, spare)
+        y = combine(ops.reshape(own, (-1, self.dim)), ops.reshape(extra, (-1, self.dim)), choice_of_row, places)
+        y = ops.reshape(y, (-1, top_k, self.dim))
+        return ops.sum(y * ops.cast(gates, y.dtype)[..., None], axis=1)
 
     def _suited_tile(self, choices):
-        """Rows of a tile, a multiple of 8, that make the whole cheapest: on a CPU, copying the weights of an expert
-        for a spare tile takes about as long as multiplying 40 rows."""
+        """Rows of a tile, a multiple of 8, that make the whole cheapest: a fifth more than an expert's share, or, if
+        there are always as many spare tiles as possible, less. (On a CPU, copying the weights of an expert for a
+        spare tile takes about as long as multiplying 40 rows.)"""
         if not isinstance(choices, int):
             return 64
-        return 8 * max(1, round((40 * choices / self.num_experts) ** 0.5 / 8))
+        share = choices / self.num_experts
+        return 8 * max(1, round((40 * share) ** 0.5 / 8) if self.supports_jit else math.ceil(1.2 * share / 8))
 
     def _places(self, experts, order, counts, tile, spare_tiles, spare):
         """The row of each choice `(s k,)` in the tiles; the row after the last one for a choice that has none."""
@@ -81,28 +95,79 @@ class Experts(keras.layers.Layer):
         places = ops.where(sorted_experts < self.num_experts, places, nowhere)
         return ops.scatter_update(ops.zeros_like(places), order[:, None], places)
 
-    def _tokens_of(self, places, top_k, tokens, rows):
-        """The token of each row `(rows,)`; `tokens`, which is none, for an empty row."""
-        token_of_choice = ops.cast(ops.arange(tokens * top_k) // top_k, "int32")
-        return ops.scatter_update(ops.full((rows + 1,), tokens, "int32"), places[:, None], token_of_choice)[:rows]
-
-    def _multiply(self, x, spare_tiles, spare):
-        """The experts over their tiles and the spare ones `(e + spare, tile, d)`."""
-        y = ops.matmul(ops.relu(ops.matmul(x[: self.num_experts], self.expand)), self.reduce)
+    def _multiply(self, own, extra, spare_tiles, spare):
+        """The experts over their tiles `(e, t, d)` and the spare ones `(spare, t, d)`."""
         if _is_zero(spare):
-            return y
+            return ops.matmul(ops.relu(ops.matmul(own, self.expand)), self.reduce), extra
         owners = ops.searchsorted(ops.cumsum(spare_tiles), ops.arange(spare, dtype="int32"), side="right")
         owners = ops.minimum(owners, self.num_experts - 1)
-        expand, reduce = (ops.take(kernel, owners, axis=0) for kernel in (self.expand, self.reduce))
-        return ops.concatenate([y, ops.matmul(ops.relu(ops.matmul(x[self.num_experts :], expand)), reduce)], axis=0)
-
-    def _gather(self, x, indices):
-        """Vectors of `x` by index; the index after the last one gives the zero vector."""
-        return ops.take(ops.concatenate([x, ops.zeros((1, self.dim), x.dtype)], axis=0), indices, axis=0)
+        for kernel, activation in ((self.expand, ops.relu), (self.reduce, lambda x: x)):
+            kernel, copies = with_copies(ops.cast(kernel, self.compute_dtype), owners)
+            own, extra = activation(ops.matmul(own, kernel)), activation(ops.matmul(extra, copies))
+        return own, extra
 
     def get_config(self):
         sizes = {"num_experts": self.num_experts, "dim": self.dim, "hidden_dim": self.hidden_dim, "tile": self.tile}
         return super().get_config() | sizes
+
+
+def dispatch(x, choice_of_row, places, rows, top_k):
+    """Tokens `x (s, d)` to the rows of their experts' own tiles and of the spare ones, zeros where a row is empty.
+
+    Its gradient is a gather as well: each token knows its rows, as each row knows its token. The one of `ops.take`
+    would be a sum by index, ten times as slow.
+    """
+    tokens = choice_of_row // top_k
+
+    @ops.custom_gradient
+    def gather(x):
+        def gradient(*upstream):
+            chosen = _take([*keras.tree.flatten(upstream)], places)
+            return ops.sum(ops.reshape(chosen, (-1, top_k, x.shape[-1])), axis=1)
+
+        return (_take([x], tokens[: rows[0]]), _take([x], tokens[rows[0] :])), gradient
+
+    return gather(x)
+
+
+def combine(own, extra, choice_of_row, places):
+    """Rows of the tiles `(r, d)`, own and spare, back to the choices `(s k, d)`, zeros where one has no row."""
+
+    @ops.custom_gradient
+    def gather(own, extra):
+        def gradient(upstream):
+            rows = ops.shape(own)[0]
+            return _take([upstream], choice_of_row[:rows]), _take([upstream], choice_of_row[rows:])
+
+        return _take([own, extra], places), gradient
+
+    return gather(own, extra)
+
+
+def with_copies(kernel, owners):
+    """Kernels `(e, d, h)` and copies of some `(p, d, h)`, whose gradients are added where they belong."""
+
+    @ops.custom_gradient
+    def copy(kernel):
+        def gradient(*upstream):
+            of_kernel, of_copies = keras.tree.flatten(upstream)
+            return ops.scatter_update(of_kernel, owners[:, None], of_copies, reduction="add")
+
+        return (kernel, ops.take(kernel, owners, axis=0)), gradient
+
+    return copy(kernel)
+
+
+def _take(parts, indices):
+    """Vectors by index of the parts `(n, d)` behind one another; the index after the last gives the zero vector."""
+    nothing = ops.zeros((1, parts[0].shape[-1]), parts[0].dtype)
+    return ops.take(ops.concatenate([*parts, nothing], axis=0), indices, axis=0)
+
+
+def _choices_of(places, rows, choices):
+    """The choice of each row `(rows,)`; `choices`, which is none, for an empty row."""
+    numbers = ops.cast(ops.arange(choices), "int32")
+    return ops.scatter_update(ops.full((rows + 1,), choices, "int32"), places[:, None], numbers)[:rows]
 
 
 def _is_zero(number):
@@ -175,7 +240,7 @@ class MoEBlock(Block):
         self.balance, self.switch_loss, self.z_loss = balance, switch_loss, z_loss
         self.router = NoisyTopKRouter(num_experts, top_k, dtype="float32", name="router")
         self.experts = Experts(num_experts, dim, self.hidden_dim, dtype=self.dtype_policy, name="experts")
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
+        self.norm = LayerNorm(dtype=self.dtype_policy)
 
     def build(self, input_shape, *args, **kwargs):
         self.router.build((None, self.dim))

@@ -1,14 +1,19 @@
 """The loss of every task."""
 
+import math
+
 import keras
 from keras import ops
+
+AT_ONCE = 2**20  # logits that are taken to float32 at a time
 
 
 @keras.saving.register_keras_serializable("multimodel")
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy with label smoothing: `1 - s` of the probability on the truth, `s / (v - 1)` on each other class.
 
-    The mean over target positions, weighted.
+    The mean over target positions, weighted. It is computed in float32 and with its own gradient, some positions at a
+    time: there is no float32 copy of all logits where they come in bfloat16.
 
     Args:
         smoothing: s.
@@ -20,17 +25,47 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, reduction="mean_with_sample_weight", **kwargs)
         self.smoothing = smoothing
 
-    def call(self, targets, logits):
-        logits = ops.cast(logits, "float32")
-        log_sum = ops.logsumexp(logits, axis=-1)
-        truth = ops.take_along_axis(logits, ops.cast(targets, "int32")[..., None], axis=-1)[..., 0]
-        loss = log_sum - truth
-        if not self.smoothing:
-            return loss
-        classes = logits.shape[-1]
-        others = self.smoothing / max(classes - 1, 1)
-        everywhere = classes * log_sum - ops.sum(logits, axis=-1)  # - sum of all log-probabilities
-        return (1 - self.smoothing - others) * loss + others * everywhere
+    def __call__(self, targets, logits, sample_weight=None):
+        # Keras casts what it is given to float32: losses rather than logits.
+        return super().__call__(targets, smoothed_cross_entropy(targets, logits, self.smoothing), sample_weight)
+
+    def call(self, targets, losses):
+        return losses
 
     def get_config(self):
         return super().get_config() | {"smoothing": self.smoothing}
+
+
+def smoothed_cross_entropy(targets, logits, smoothing):
+    """The loss of each position: targets `(b, m)`, logits `(b, m, v)` -> `(b, m)` float32."""
+    targets, logits = ops.cast(targets, "int32"), ops.convert_to_tensor(logits)
+    classes, dtype = logits.shape[-1], logits.dtype
+    elsewhere = smoothing / max(classes - 1, 1)  # of the probability, on each other class
+
+    def loss_and_gradient(targets, logits):
+        logits = ops.cast(logits, "float32")
+        highest = ops.max(logits, axis=-1, keepdims=True)
+        exponentials = ops.exp(logits - highest)
+        total = ops.sum(exponentials, axis=-1, keepdims=True)
+        wanted = ops.one_hot(targets, classes) * (1 - smoothing - elsewhere) + elsewhere
+        loss = ops.log(total) + highest - ops.sum(wanted * logits, axis=-1, keepdims=True)
+        return loss[..., 0], ops.cast(exponentials / total - wanted, dtype)
+
+    @ops.custom_gradient
+    def loss_of(logits):
+        loss, gradient = _by_rows(loss_and_gradient, targets, logits)
+        return loss, lambda upstream: gradient * ops.cast(upstream, dtype)[..., None]
+
+    return loss_of(logits)
+
+
+def _by_rows(function, targets, logits):
+    """`function(targets, logits)`, as many rows of the batch at a time as have AT_ONCE logits together."""
+    if keras.backend.backend() == "jax" or None in logits.shape or math.prod(logits.shape) <= AT_ONCE:
+        return function(targets, logits)  # XLA makes no copies
+    batch_size, *row = logits.shape
+    rows = max(1, AT_ONCE // math.prod(row))
+    rows = next(divisor for divisor in range(rows, 0, -1) if batch_size % divisor == 0)
+    parts = (ops.reshape(x, (-1, rows, *x.shape[1:])) for x in (targets, logits))
+    loss, gradient = ops.map(lambda part: function(*part), tuple(parts))
+    return ops.reshape(loss, targets.shape), ops.reshape(gradient, logits.shape)
