@@ -1,28 +1,22 @@
-"""One training step of the paper's body, text to text, through the public API and Keras' own `train_on_batch`.
+"""One training step of the paper's body, text to text, through the public API and Keras' own `fit`.
 
-Prints one JSON line: seconds to the first step, median milliseconds of a step, tokens a second (inputs and targets).
+Prints one JSON line: seconds to the first step, with building and compiling the model; the median milliseconds of a
+step; tokens a second, inputs and targets; counted GFLOP; and the rate of a matrix product in the same process.
 
-    python benchmarks/train_step.py --dim 256 --experts 16 --batch 16 --inputs 64 --targets 64
+    python benchmarks/train_step.py --dim 256 --experts 16 --batch 16 --inputs 64 --targets 64 --precision mixed_bfloat16
 """
 
-import argparse
-import json
-import statistics
+import os
 import time
 
-import keras
-import numpy as np
-
-from modality_nets import TextInputNet, TextOutputNet
-from multimodel import Body, MultiModel, Signature
-from multimodel.backend import compile_for_backend
-
-OPTIONS = {"dim": 256, "experts": 16, "k": 4, "batch": 16, "inputs": 64, "targets": 64, "vocab": 8192, "steps": 8}
+import workload
 
 
-def build(options):
-    """The compiled model of one text task."""
-    signature = Signature(
+def text_signature(options):
+    """A task from text to text."""
+    from multimodel import Signature
+
+    return Signature(
         task="text",
         input_modality="text",
         input_shape=(options.inputs,),
@@ -34,48 +28,99 @@ def build(options):
         output_net="text_output",
         command="text",
     )
+
+
+def compiled_model(options):
+    """The paper's depths between text nets, ready for `fit`."""
+    from modality_nets import TextInputNet, TextOutputNet
+    from multimodel import Body, MultiModel
+    from multimodel.backend import compile_for_backend
+    from multimodel.training.adam import Adam
+    from multimodel.training.losses import SmoothedCrossEntropy
+
     body = Body.stacked(options.dim, (6, 2, 4), options.experts, min(options.k, options.experts), dropout=0.1)
     nets = {
         "text_input": TextInputNet(options.vocab, options.dim),
         "text_output": TextOutputNet(options.vocab, options.dim),
     }
-    model = MultiModel([signature], body, nets)
+    model = MultiModel([text_signature(options)], body, nets)
     model.build()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    compile_for_backend(model, optimizer=keras.optimizers.Adam(1e-3, global_clipnorm=2.0), loss={"text": loss})
-    model.optimizer.build(model.trainable_variables)
+    optimizer = Adam(1e-3, global_clipnorm=2.0, lazy_experts=options.lazy_experts)
+    compile_for_backend(model, optimizer=optimizer, loss={"text": SmoothedCrossEntropy(0.1)}, xla=options.xla)
+    optimizer.build(model.trainable_variables)
     return model
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for name, value in OPTIONS.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
-    options = parser.parse_args()
-    keras.config.set_dtype_policy(options.precision)
-    keras.utils.set_random_seed(0)
-    model = build(options)
+def endless_batch(options):
+    """A tf.data.Dataset that gives one random batch again and again."""
+    import numpy as np
+    import tensorflow as tf
+
     inputs, targets = (
         np.random.randint(2, options.vocab, (options.batch, length)).astype("int32")
         for length in (options.inputs, options.targets)
     )
     batch = {"text": {"inputs": inputs, "targets": targets}}, {"text": targets}
-    times = []
-    for _ in range(options.steps + 2):
-        start = time.perf_counter()
-        model.train_on_batch(*batch)
-        times.append(time.perf_counter() - start)
-    seconds = statistics.median(times[2:])
-    record = {
-        "peer": f"multimodel {keras.backend.backend()}",
-        "dtype": options.precision,
-        "parameters": model.count_params(),
-        "first_step_s": round(times[0], 1),
-        "step_ms": round(seconds * 1e3, 1),
-        "tokens_per_s": round(options.batch * (options.inputs + options.targets) / seconds),
-    }
-    print(json.dumps(record))
+    return tf.data.Dataset.from_tensors(batch).repeat()
+
+
+def step_ends(model, batches, steps):
+    """Runs `fit` and returns when each step ended."""
+    import keras
+
+    ends = []
+    clock = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda step, logs: ends.append((float(logs["loss"]), time.perf_counter())[1])
+    )
+    model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=[clock])
+    return ends
+
+
+def multiplication(dtype):
+    """A product of two square matrices on this backend, to be called and timed."""
+    import keras
+    from keras import ops
+
+    matrix = ops.cast(keras.random.normal((workload.MATRIX, workload.MATRIX)), dtype)
+    multiply = ops.matmul
+    if keras.backend.backend() == "jax":
+        import jax
+
+        multiply = jax.jit(multiply)
+    return lambda: ops.convert_to_numpy(multiply(matrix, matrix)[:1, :1])
+
+
+def parse():
+    parser = workload.parser(__doc__.partition("\n")[0])
+    parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
+    parser.add_argument("--backend", choices=("tensorflow", "jax"), default="tensorflow")
+    parser.add_argument("--xla", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--lazy_experts", action="store_true", help="leave experts without a token alone")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    os.environ["KERAS_BACKEND"] = options.backend
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import keras
+
+    keras.config.set_dtype_policy(options.precision)
+    keras.utils.set_random_seed(0)
+    batches = endless_batch(options)
+    start = time.perf_counter()
+    model = compiled_model(options)
+    first, *later = step_ends(model, batches, options.steps + 2)
+    dtype = keras.config.dtype_policy().compute_dtype
+    workload.print_line(
+        f"multimodel {options.backend}",
+        dtype,
+        model.count_params(),
+        first - start,
+        [end - begin for begin, end in zip(later, later[1:], strict=False)],
+        workload.matrix_gflops(multiplication(dtype)),
+        options,
+    )
 
 
 if __name__ == "__main__":

@@ -4,12 +4,25 @@ import keras
 import numpy as np
 
 CHUNK = 64  # rows of one compiled call
+XLA = ("auto", "on", "off")
 
 
-def compile_for_backend(model, **arguments):
-    """`model.compile`, with XLA on JAX alone: on a CPU, TensorFlow's own depthwise convolutions are many times faster
-    than XLA's."""
-    model.compile(jit_compile=keras.backend.backend() == "jax", **arguments)
+def compile_for_backend(model, xla="auto", **arguments):
+    """`model.compile`, with XLA where it wins, and without TensorFlow's graph rewriting where that costs more.
+
+    Args:
+        model: a Keras model.
+        xla: "on", "off", or "auto": on JAX alone. TensorFlow's own depthwise convolutions are many times faster than
+            XLA's on a CPU; on a GPU it has not been measured.
+        arguments: of `model.compile`.
+    """
+    jit = xla == "on" or (xla == "auto" and keras.backend.backend() == "jax")
+    if keras.backend.backend() == "tensorflow":
+        for layer in model._flatten_layers():  # Keras asks each one, and Experts go by it
+            layer.supports_jit = jit
+        if not jit:
+            _trace_quickly()
+    model.compile(jit_compile=jit, **arguments)
 
 
 def predict_in_chunks(model, features):
@@ -30,13 +43,11 @@ def predict_in_chunks(model, features):
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def trace_quickly():
+def _trace_quickly():
     """Turns TensorFlow's graph rewriting off for this process, where there is no GPU.
 
     Measured on the quickstart: the first step comes after 13 s rather than 18 s, and no step is slower.
     """
-    if keras.backend.backend() != "tensorflow":
-        return
     import tensorflow as tf
 
     if not tf.config.list_physical_devices("GPU"):

@@ -54,7 +54,7 @@ class Experts(keras.layers.Layer):
         experts = ops.reshape(experts, (-1,))
         counts = ops.segment_sum(ops.ones_like(experts), experts, self.num_experts + 1)[: self.num_experts]
         if capacity is None:
-            tile, order = self.tile or self._suited_tile(choices), ops.argsort(experts, axis=-1)
+            tile, order = self.tile or self._suited_tile(choices, counts), ops.argsort(experts, axis=-1)
         else:
             tile, order = capacity, ops.argsort(ops.cast(experts, "float32") - _below_one(gates), axis=-1)
         spare_tiles = ops.maximum((counts - 1) // tile, 0)  # that each expert needs beside its own
@@ -67,21 +67,24 @@ class Experts(keras.layers.Layer):
         places = self._places(experts, order, counts, tile, spare_tiles, spare)
         rows = self.num_experts * tile, spare * tile
         choice_of_row = _choices_of(places, sum(rows), choices)
-        own, extra = dispatch(x, choice_of_row, places, rows, top_k)
-        own, extra = ops.reshape(own, (-1, tile, self.dim)), ops.reshape(extra, (-1, tile, self.dim))
-        own, extra = self._multiply(own, extra, spare_tiles, spare)
-        y = combine(ops.reshape(own, (-1, self.dim)), ops.reshape(extra, (-1, self.dim)), choice_of_row, places)
-        y = ops.reshape(y, (-1, top_k, self.dim))
-        return ops.sum(y * ops.cast(gates, y.dtype)[..., None], axis=1)
+        tiles = dispatch(x, choice_of_row, places, rows, top_k)
+        tiles = self._multiply(*(ops.reshape(part, (-1, tile, self.dim)) for part in tiles), spare_tiles, spare)
+        tiles = [ops.reshape(part, (-1, self.dim)) for part in tiles]
+        return combine(*tiles, ops.cast(gates, x.dtype), choice_of_row, ops.reshape(places, (-1, top_k)))
 
-    def _suited_tile(self, choices):
-        """Rows of a tile, a multiple of 8, that make the whole cheapest: a fifth more than an expert's share, or, if
-        there are always as many spare tiles as possible, less. (On a CPU, copying the weights of an expert for a
-        spare tile takes about as long as multiplying 40 rows.)"""
-        if not isinstance(choices, int):
-            return 64
-        share = choices / self.num_experts
-        return 8 * max(1, round((40 * share) ** 0.5 / 8) if self.supports_jit else math.ceil(1.2 * share / 8))
+    def _suited_tile(self, choices, counts):
+        """Rows of a tile, a multiple of 8, that make the whole cheapest.
+
+        As many as the busiest expert needs, or, where it needs half as many again as its share, a fifth more than the
+        share. Where shapes are known beforehand there are always as many spare tiles as possible, and smaller tiles
+        are the better ones: on a CPU, copying the weights of an expert takes about as long as multiplying 40 rows.
+        """
+        if self.supports_jit:
+            return 8 * max(1, round((40 * choices / self.num_experts) ** 0.5 / 8)) if isinstance(choices, int) else 64
+        busiest, share = ops.max(counts), choices // self.num_experts
+        rows = ops.where(2 * busiest <= 3 * share, busiest, share + share // 5)
+        unit = 8 * max(1, share // 64)
+        return unit * ((rows - 1) // unit + 1)
 
     def _places(self, experts, order, counts, tile, spare_tiles, spare):
         """The row of each choice `(s k,)` in the tiles; the row after the last one for a choice that has none."""
@@ -130,18 +133,23 @@ def dispatch(x, choice_of_row, places, rows, top_k):
     return gather(x)
 
 
-def combine(own, extra, choice_of_row, places):
-    """Rows of the tiles `(r, d)`, own and spare, back to the choices `(s k, d)`, zeros where one has no row."""
+def combine(own, extra, gates, choice_of_row, places):
+    """Rows of the tiles `(r, d)`, own and spare, weighted by their `gates (s, k)`, back to the tokens: `(s, d)`."""
+    rows = ops.shape(own)[0]
 
     @ops.custom_gradient
-    def gather(own, extra):
+    def gather(own, extra, gates):
+        chosen = _take([own, extra], places)  # (s, k, d), zeros for a choice that has no row
+
         def gradient(upstream):
-            rows = ops.shape(own)[0]
-            return _take([upstream], choice_of_row[:rows]), _take([upstream], choice_of_row[rows:])
+            weights = ops.take(ops.concatenate([ops.reshape(gates, (-1,)), ops.zeros((1,), gates.dtype)]), choice_of_row)
+            of_rows = ops.take(upstream, ops.minimum(choice_of_row, ops.size(gates) - 1) // gates.shape[1], axis=0)
+            of_rows = of_rows * weights[:, None]
+            return of_rows[:rows], of_rows[rows:], ops.sum(chosen * upstream[:, None], axis=-1)
 
-        return _take([own, extra], places), gradient
+        return ops.matmul(gates[:, None], chosen)[:, 0], gradient
 
-    return gather(own, extra)
+    return gather(own, extra, gates)
 
 
 def with_copies(kernel, owners):
@@ -151,7 +159,11 @@ def with_copies(kernel, owners):
     def copy(kernel):
         def gradient(*upstream):
             of_kernel, of_copies = keras.tree.flatten(upstream)
-            return ops.scatter_update(of_kernel, owners[:, None], of_copies, reduction="add")
+            return ops.cond(
+                ops.size(owners) > 0,
+                lambda: ops.scatter_update(of_kernel, owners[:, None], of_copies, reduction="add"),
+                lambda: of_kernel,  # which the other would copy
+            )
 
         return (kernel, ops.take(kernel, owners, axis=0)), gradient
 

@@ -22,7 +22,8 @@ class LayerNorm(keras.layers.Layer):
         self.built = True
 
     def call(self, x):
-        return _layer_norm(x, ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta))
+        gamma, beta = (ops.cast(weight, "float32") for weight in (self.gamma, self.beta))  # tensors, not variables
+        return _layer_norm(x, gamma, beta)
 
 
 @ops.custom_gradient

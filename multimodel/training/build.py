@@ -4,9 +4,10 @@ import keras
 import numpy as np
 
 from modality_nets import AudioInputNet, ImageInputNet, LabelOutputNet, TextInputNet, TextOutputNet
-from multimodel.backend import compile_for_backend, trace_quickly
+from multimodel.backend import compile_for_backend
 from multimodel.errors import UserError
 from multimodel.model import MultiModel
+from multimodel.training.adam import Adam
 from multimodel.training.losses import SmoothedCrossEntropy
 from multimodel.training.schedule import make_schedule
 
@@ -87,20 +88,24 @@ def _without_float32(config):
     }
 
 
-def compile_model(model, recipe, batch):
+def compile_model(model, recipe, batch, xla="auto"):
     """Compiles, and builds optimizer, losses and metrics by one example of `batch`.
 
     Whatever is built inside the first step makes TensorFlow trace the whole step twice.
     """
     tasks = list(model.signatures)
-    trace_quickly()
     compile_for_backend(
         model,
-        optimizer=keras.optimizers.Adam(
-            make_schedule(recipe), *recipe.betas, recipe.epsilon, global_clipnorm=recipe.clipnorm
+        optimizer=Adam(
+            make_schedule(recipe),
+            *recipe.betas,
+            recipe.epsilon,
+            lazy_experts=recipe.lazy_experts,
+            global_clipnorm=recipe.clipnorm,
         ),
         loss={task: SmoothedCrossEntropy(recipe.label_smoothing) for task in tasks},
         loss_weights={task: recipe.loss_weights.get(task, 1.0) for task in tasks},
+        xla=xla,
         weighted_metrics={task: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for task in tasks},
     )
     model.optimizer.build(model.trainable_variables)

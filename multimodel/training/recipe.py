@@ -24,6 +24,8 @@ class Recipe:
         schedule: "cosine", linear warm-up from 0 and a cosine down to 0 at the last step; or "exponential_tail", that
             of the paper's first public code.
         betas, epsilon: of Adam.
+        lazy_experts: whether Adam leaves an expert that no position of a step chose as it is, as the paper's first
+            public code did.
         label_smoothing: share of the target's probability given to the other classes.
         clipnorm: largest global norm of a gradient.
         loss_weights: `{task: weight}` of its loss, for tasks whose weight is not 1.
@@ -48,6 +50,7 @@ class Recipe:
     schedule: str = "cosine"
     betas: tuple[float, float] = (0.9, 0.98)
     epsilon: float = 1e-9
+    lazy_experts: bool = False
     label_smoothing: float = 0.1
     clipnorm: float = 1.0
     loss_weights: dict = dataclasses.field(default_factory=dict)

@@ -6,6 +6,7 @@ import warnings
 
 import keras
 
+from multimodel.backend import XLA
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import Bundle, vocabularies_of
 from multimodel.tasks.batches import MixedBatches
@@ -20,7 +21,18 @@ from multimodel.training.run import Run
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
 
-def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision="float32", verbose=False, **changes):
+def train(
+    recipe,
+    out=None,
+    *,
+    tasks=None,
+    fresh=False,
+    log_every=50,
+    precision="float32",
+    xla="auto",
+    verbose=False,
+    **changes,
+):
     """Trains a recipe, scores it on held-out data, and writes a run's folder.
 
     Ctrl-C ends training after the step at hand; the weights so far are kept and scored.
@@ -32,6 +44,7 @@ def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision=
         fresh: replaces a run that is in `out`.
         log_every: steps from one line of `history.jsonl` to the next.
         precision: "float32" or "mixed_bfloat16".
+        xla: whether the steps are compiled with XLA: "on", "off", or "auto", which is where it wins.
         verbose: also shows Keras' summary of the model.
         changes: fields of the recipe to replace: `steps`, `batch_size`, `seed`, ...
 
@@ -46,11 +59,13 @@ def train(recipe, out=None, *, tasks=None, fresh=False, log_every=50, precision=
         raise UserError(f"log_every is at least 1. Received: log_every={log_every}.")
     if precision not in ("float32", "mixed_bfloat16"):
         raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
+    if xla not in XLA:
+        raise unknown("xla", xla, XLA)
     run = Run(out or f"runs/{recipe.name}")
     run.claim(fresh)
     reporter = Reporter()
     keras.utils.set_random_seed(recipe.seed)
-    batches, bundle = prepare(recipe, precision, reporter)
+    batches, bundle = prepare(recipe, precision, xla, reporter)
     run.start(recipe, bundle.model, precision)  # not before: data that cannot be read must not cost a former run
     if verbose:
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
@@ -95,7 +110,7 @@ def resolve(recipe, tasks, changes):
     return recipe
 
 
-def prepare(recipe, precision, reporter):
+def prepare(recipe, precision, xla, reporter):
     """Data, vocabularies and the built model of a recipe: `(batches, bundle)`."""
     tasks = recipe.mixture.tasks
     shares = recipe.mixture.shares(recipe.batch_size)
@@ -108,7 +123,7 @@ def prepare(recipe, precision, reporter):
     reporter.mixture(tasks, shares, examples)
     batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
     model = build_model(recipe, precision)
-    compile_model(model, recipe, batches[0])
+    compile_model(model, recipe, batches[0], xla)
     inputs, targets = ({name: getattr(task, role) for name, task in tasks.items()} for role in ("inputs", "targets"))
     return batches, Bundle(model, inputs, targets)
 
