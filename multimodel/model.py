@@ -6,6 +6,7 @@ from collections import defaultdict
 import keras
 from keras import ops
 
+from multimodel.body.block import section
 from multimodel.body.expert_load import ExpertLoad
 from multimodel.body.moe import MoEBlock
 from multimodel.body.routing import collect_routing
@@ -26,7 +27,8 @@ class Command(keras.layers.Layer):
 
     def call(self, embedded):
         """Embedded targets `(b, m, d)` -> what the decoder reads: the command, then all targets but the last."""
-        return ops.concatenate([self.first(ops.shape(embedded)[0]), embedded[:, :-1]], axis=1)
+        batch_size, length = ops.shape(embedded)[:2]
+        return ops.concatenate([self.first(batch_size), section(embedded, 0, length - 1, axis=1)], axis=1)
 
     def first(self, batch_size):
         """What the decoder reads first, `(b, 1, d)`."""
@@ -191,7 +193,7 @@ def _split(groups, xs, masks, rows):
     for group, x, mask in zip(groups, xs, masks, strict=True):
         start = 0
         for task in group:
-            stop = start + ops.shape(rows[task][0])[0]
-            parts[task] = x[start:stop], mask[start:stop]
-            start = stop
+            size = ops.shape(rows[task][0])[0]
+            parts[task] = (x, mask) if len(group) == 1 else (section(x, start, size), section(mask, start, size))
+            start = start + size
     return parts

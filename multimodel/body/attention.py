@@ -81,6 +81,7 @@ class AttentionBlock(Block):
     Args:
         dim: channels of target and source.
         num_heads: heads of both attentions.
+        remat: whether training computes the block's inside again for the gradient instead of keeping it.
 
     Shapes: `x (b, m, dim)`, `context (b, n, dim)`, `mask (b, m)`, `context_mask (b, n)` -> `(b, m, dim)`.
 
@@ -88,9 +89,9 @@ class AttentionBlock(Block):
         ValueError: if there is no `context`.
     """
 
-    def __init__(self, dim, num_heads=8, **kwargs):
+    def __init__(self, dim, num_heads=8, remat=False, **kwargs):
         super().__init__(**kwargs)
-        self.dim, self.num_heads = dim, num_heads
+        self.dim, self.num_heads, self.remat = dim, num_heads, remat
         self.steps = [ConvStep(dim, 3, causal=True, dtype=self.dtype_policy, name=f"step{i}") for i in (1, 2)]
         self.self_attention = MultiHeadAttention(dim, num_heads, dtype=self.dtype_policy, name="self_attention")
         self.attention = MultiHeadAttention(dim, num_heads, dtype=self.dtype_policy, name="attention")
@@ -107,16 +108,20 @@ class AttentionBlock(Block):
             raise ValueError(
                 "An AttentionBlock looks at a source. Received: context=None. Pass context=(b, n, dim) vectors."
             )
+
+        def look(x, context):
+            query = x + timing_signal(length if isinstance(length, int) else ops.arange(length), self.dim, x.dtype)
+            for step in self.steps:
+                query = step(query, mask=mask)
+            query = self.self_attention(query, query, seen)
+            keys, values = self._memory(context, context_mask)
+            return x + self.attention.attend(query, keys, values, _columns(context_mask))
+
         length = ops.shape(x)[1]
-        query = x + timing_signal(length if isinstance(length, int) else ops.arange(length), self.dim, x.dtype)
-        for step in self.steps:
-            query = step(query, mask=mask)
         places = ops.arange(length)
         seen = places[:, None] >= places  # (m, m)
         seen = seen if mask is None else seen & mask[:, None, None, :]  # (b, 1, m, m)
-        query = self.self_attention(query, query, seen)
-        keys, values = self._memory(context, context_mask)
-        return x + self.attention.attend(query, keys, values, _columns(context_mask))
+        return (keras.remat(look) if self.remat and training else look)(x, context)
 
     def _memory(self, context, context_mask):
         """Keys and values; values are zero under the mask, so that an all-padding source adds nothing."""
@@ -152,7 +157,7 @@ class AttentionBlock(Block):
         return x, cache | {"position": position + 1, "steps": steps, "keys": keys, "values": values}
 
     def get_config(self):
-        return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads}
+        return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads, "remat": self.remat}
 
 
 def _columns(mask):

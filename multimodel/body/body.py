@@ -56,7 +56,7 @@ class Body(keras.layers.Layer):
         return cls.stacked(dim, (6, 2, 4), num_experts, min(4, num_experts), dropout, **kwargs)
 
     @classmethod
-    def stacked(cls, dim, depths, num_experts, top_k, dropout, moe=None, **kwargs):
+    def stacked(cls, dim, depths, num_experts, top_k, dropout, moe=None, remat=False, **kwargs):
         """The paper's arrangement at any depth: experts in the middle of encoder and of decoder.
 
         Args:
@@ -66,13 +66,18 @@ class Body(keras.layers.Layer):
             top_k: experts per position.
             dropout: rate at the end of each ConvBlock.
             moe: arguments of the MoEBlocks, such as `{"capacity_factor": 1.25}`.
+            remat: whether ConvBlocks and attention blocks are computed again for the gradient instead of kept: less
+                memory, a third more time. (Experts are kept: their noise would be drawn anew.)
         """
         encoder, mixer, decoder = depths
         options = {"top_k": top_k} | (moe or {})
         experts = [MoEBlock(dim, num_experts, name=f"{part}_experts", **options) for part in ("encoder", "decoder")]
-        conv = [ConvBlock(dim, dropout=dropout, name=f"encoder_conv{i}") for i in range(encoder)]
+        conv = [ConvBlock(dim, False, dropout, remat, name=f"encoder_conv{i}") for i in range(encoder)]
         pairs = [
-            [ConvBlock(dim, True, dropout, name=f"decoder_conv{i}"), AttentionBlock(dim, name=f"decoder_attention{i}")]
+            [
+                ConvBlock(dim, True, dropout, remat, name=f"decoder_conv{i}"),
+                AttentionBlock(dim, remat=remat, name=f"decoder_attention{i}"),
+            ]
             for i in range(decoder)
         ]
         middle = decoder // 2
@@ -80,8 +85,8 @@ class Body(keras.layers.Layer):
             dim,
             encoder=[*conv[: encoder // 2], experts[0], *conv[encoder // 2 :]],
             mixer=[
-                AttentionBlock(dim, name="mixer_attention"),
-                *(ConvBlock(dim, True, dropout, name=f"mixer_conv{i}") for i in range(mixer)),
+                AttentionBlock(dim, remat=remat, name="mixer_attention"),
+                *(ConvBlock(dim, True, dropout, remat, name=f"mixer_conv{i}") for i in range(mixer)),
             ],
             decoder=[*chain(*pairs[:middle]), experts[1], *chain(*pairs[middle:])],
             **kwargs,

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from multimodel.body.block import Block, masked
+from multimodel.body.block import Block, masked, section
 from multimodel.body.norm import LayerNorm
 
 
@@ -66,7 +66,7 @@ class ConvStep(keras.layers.Layer):
         x = ops.reshape(x, (-1, rows, self.dilation, self.dim))
         x = ops.depthwise_conv(x, self.depthwise, padding="valid", data_format="channels_last")
         x = ops.reshape(x, (-1, (rows - self.kernel_size + 1) * self.dilation, self.dim))
-        return x if self.dilation == 1 else x[:, :length]
+        return x if self.dilation == 1 else section(x, 0, length, axis=1)
 
     compute_mask = Block.compute_mask
 
@@ -101,6 +101,7 @@ class ConvBlock(Block):
         dim: channels in and out.
         causal: every step pads on the left, for mixer and decoder.
         dropout: rate at the block's end, in training.
+        remat: whether training computes the block's inside again for the gradient instead of keeping it.
 
     Shapes: `(b, n, dim)` -> `(b, n, dim)`; `mask (b, n)` boolean, True = real.
 
@@ -109,9 +110,9 @@ class ConvBlock(Block):
         (2, 10, 64)
     """
 
-    def __init__(self, dim, causal=False, dropout=0.1, **kwargs):
+    def __init__(self, dim, causal=False, dropout=0.1, remat=False, **kwargs):
         super().__init__(**kwargs)
-        self.dim, self.causal, self.dropout = dim, causal, dropout
+        self.dim, self.causal, self.dropout, self.remat = dim, causal, dropout, remat
         shapes = [(3, 1), (3, 1), (15, 1), (15, 8)]
         self.steps = [
             ConvStep(dim, size, dilation, causal, dtype=self.dtype_policy, name=f"step{i}")
@@ -126,9 +127,14 @@ class ConvBlock(Block):
 
     def call(self, x, mask=None, context=None, context_mask=None, training=False):
         one, two, three, four = self.steps
-        h = x + two(one(x, mask=mask), mask=mask)
-        h = x + four(three(h, mask=mask), mask=mask)
-        return self.drop(h, training=training)
+
+        def convolve(x):
+            h = x + two(one(x, mask=mask), mask=mask)
+            return x + four(three(h, mask=mask), mask=mask)
+
+        if self.remat and training:
+            convolve = keras.remat(convolve)
+        return self.drop(convolve(x), training=training)  # outside, since dropout would draw anew
 
     def start(self, batch_size, max_length, context=None, context_mask=None):
         return [step.start(batch_size) for step in self.steps]
@@ -142,4 +148,9 @@ class ConvBlock(Block):
         return x + h, [c1, c2, c3, c4]
 
     def get_config(self):
-        return super().get_config() | {"dim": self.dim, "causal": self.causal, "dropout": self.dropout}
+        return super().get_config() | {
+            "dim": self.dim,
+            "causal": self.causal,
+            "dropout": self.dropout,
+            "remat": self.remat,
+        }

@@ -142,7 +142,9 @@ def combine(own, extra, gates, choice_of_row, places):
         chosen = _take([own, extra], places)  # (s, k, d), zeros for a choice that has no row
 
         def gradient(upstream):
-            weights = ops.take(ops.concatenate([ops.reshape(gates, (-1,)), ops.zeros((1,), gates.dtype)]), choice_of_row)
+            weights = ops.take(
+                ops.concatenate([ops.reshape(gates, (-1,)), ops.zeros((1,), gates.dtype)]), choice_of_row
+            )
             of_rows = ops.take(upstream, ops.minimum(choice_of_row, ops.size(gates) - 1) // gates.shape[1], axis=0)
             of_rows = of_rows * weights[:, None]
             return of_rows[:rows], of_rows[rows:], ops.sum(chosen * upstream[:, None], axis=-1)
