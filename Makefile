@@ -1,6 +1,7 @@
 # Two commands on a fresh machine: make quickstart, make test. Each does all the set-up it needs.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
 VENV := .venv
+TORCH := .venv-torch
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -22,14 +23,20 @@ lint: $(VENV)/dev.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/quickstart.installed
-	$(BIN)/python benchmarks/train_step.py
+bench: $(VENV)/quickstart.installed $(TORCH)/installed
+	$(BIN)/python benchmarks/compare.py --torch $(TORCH)/bin/python
 
 clean:
-	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/%.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e ".[$*]"
+	touch $@
+
+# The rival's, in an environment of its own.
+$(TORCH)/installed: | $(BIN)/python
+	$(BIN)/python -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy
 	touch $@
 
 $(BIN)/python:

@@ -3,9 +3,10 @@
 Prints one JSON line: seconds to the first step, with building and compiling the model; the median milliseconds of a
 step; tokens a second, inputs and targets; counted GFLOP; and the rate of a matrix product in the same process.
 
-    python benchmarks/train_step.py --dim 256 --experts 16 --batch 16 --inputs 64 --targets 64 --precision mixed_bfloat16
+    python benchmarks/train_step.py --dim 256 --experts 16 --batch 16 --inputs 64 --targets 64 --precision float32
 """
 
+import itertools
 import os
 import time
 
@@ -30,20 +31,25 @@ def text_signature(options):
     )
 
 
+def nets(options):
+    """The text nets of that task."""
+    from modality_nets import TextInputNet, TextOutputNet
+
+    return {
+        "text_input": TextInputNet(options.vocab, options.dim),
+        "text_output": TextOutputNet(options.vocab, options.dim),
+    }
+
+
 def compiled_model(options):
     """The paper's depths between text nets, ready for `fit`."""
-    from modality_nets import TextInputNet, TextOutputNet
     from multimodel import Body, MultiModel
     from multimodel.backend import compile_for_backend
     from multimodel.training.adam import Adam
     from multimodel.training.losses import SmoothedCrossEntropy
 
     body = Body.stacked(options.dim, (6, 2, 4), options.experts, min(options.k, options.experts), dropout=0.1)
-    nets = {
-        "text_input": TextInputNet(options.vocab, options.dim),
-        "text_output": TextOutputNet(options.vocab, options.dim),
-    }
-    model = MultiModel([text_signature(options)], body, nets)
+    model = MultiModel([text_signature(options)], body, nets(options))
     model.build()
     optimizer = Adam(1e-3, global_clipnorm=2.0, lazy_experts=options.lazy_experts)
     compile_for_backend(model, optimizer=optimizer, loss={"text": SmoothedCrossEntropy(0.1)}, xla=options.xla)
@@ -117,7 +123,7 @@ def main():
         dtype,
         model.count_params(),
         first - start,
-        [end - begin for begin, end in zip(later, later[1:], strict=False)],
+        [end - begin for begin, end in itertools.pairwise(later)],
         workload.matrix_gflops(multiplication(dtype)),
         options,
     )

@@ -3,6 +3,10 @@
 import keras
 from keras import ops
 
+# Whether layers that are written in two ways take the one for XLA. They say so by Keras' `supports_jit`: Keras then
+# compiles no model of theirs with XLA on TensorFlow, unless `multimodel.backend.compile_for_backend` asks for it.
+XLA_BY_DEFAULT = keras.backend.backend() != "tensorflow"
+
 
 def masked(x, mask):
     """Sets the vectors of `x (b, n, d)` to zero where `mask (b, n)` is False; no mask leaves them as they are."""

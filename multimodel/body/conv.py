@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from multimodel.body.block import Block, masked, section
+from multimodel.body.block import XLA_BY_DEFAULT, Block, masked, section
 from multimodel.body.norm import LayerNorm
 
 
@@ -20,6 +20,9 @@ class ConvStep(keras.layers.Layer):
         dilation: distance between taps.
         causal: pads all zeros on the left, so that position t sees no position after t.
 
+    Attributes:
+        supports_jit: whether XLA compiles it, and not TensorFlow: see `XLA_BY_DEFAULT`.
+
     Shapes: `(b, n, dim)` -> `(b, n, dim)`.
 
     Raises:
@@ -34,6 +37,7 @@ class ConvStep(keras.layers.Layer):
             )
         self.dim, self.kernel_size, self.dilation, self.causal = dim, kernel_size, dilation, causal
         self.reach = (kernel_size - 1) * dilation
+        self.supports_jit = XLA_BY_DEFAULT
         self.norm = LayerNorm(dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -53,13 +57,24 @@ class ConvStep(keras.layers.Layer):
         return self.norm(ops.matmul(x, self.pointwise))
 
     def _convolve_depthwise(self, x):
+        left = self.reach if self.causal else self.reach // 2
+        return self._sum_taps(x, left) if self.supports_jit else self._fold(x, left)
+
+    def _sum_taps(self, x, left):
+        """A sum of shifted products, which XLA makes one loop of: its own depthwise convolution takes 20 to 90 times
+        as long on a CPU. Without XLA this one does."""
+        length = ops.shape(x)[1]
+        x = ops.pad(x, [[0, 0], [left, self.reach - left], [0, 0]])
+        kernel = ops.cast(self.depthwise, x.dtype)[:, 0, :, 0]  # (kernel_size, dim)
+        return sum(section(x, tap * self.dilation, length, axis=1) * kernel[tap] for tap in range(self.kernel_size))
+
+    def _fold(self, x, left):
         """Folds the dilation into an axis, so that an undilated kernel does the work.
 
         Position `t` becomes row `t // dilation`, column `t % dilation`: neighbours in a column are `dilation` apart.
         TensorFlow's dilated depthwise convolution takes twice as long.
         """
         length = ops.shape(x)[1]
-        left = self.reach if self.causal else self.reach // 2
         rows = -(-(length + self.reach) // self.dilation)
         right = rows * self.dilation - length - left
         x = ops.pad(x, [[0, 0], [left, right], [0, 0]])

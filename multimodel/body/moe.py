@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from multimodel.body import routing
-from multimodel.body.block import Block
+from multimodel.body.block import XLA_BY_DEFAULT, Block
 from multimodel.body.norm import LayerNorm
 from multimodel.body.routing import NoisyTopKRouter, current_record, squared_variation
 
@@ -27,9 +27,8 @@ class Experts(keras.layers.Layer):
         tile: rows of a tile where there is no capacity; suited to the number of tokens if None.
 
     Attributes:
-        supports_jit: whether shapes are known beforehand, as XLA wants them. There are then as many spare tiles as
-            can ever be needed, and otherwise as many as are. True on JAX; Keras does not compile a layer with XLA
-            where it is False, and `multimodel.backend.compile_for_backend` sets it.
+        supports_jit: whether XLA compiles it, which wants shapes that are known beforehand: there are then as many
+            spare tiles as can ever be needed, and otherwise as many as are. See `XLA_BY_DEFAULT`.
 
     Shapes: `x (s, d)`, `gates (s, k)`, `experts (s, k)` where `num_experts` stands for none, `capacity` a number of
     tokens or None -> `(s, d)`.
@@ -38,7 +37,7 @@ class Experts(keras.layers.Layer):
     def __init__(self, num_experts, dim, hidden_dim, tile=None, **kwargs):
         super().__init__(**kwargs)
         self.num_experts, self.dim, self.hidden_dim, self.tile = num_experts, dim, hidden_dim, tile
-        self.supports_jit = keras.backend.backend() != "tensorflow"
+        self.supports_jit = XLA_BY_DEFAULT
 
     def build(self, *shapes):
         def kernel(rows, columns, name):
@@ -82,8 +81,8 @@ class Experts(keras.layers.Layer):
         if self.supports_jit:
             return 8 * max(1, round((40 * choices / self.num_experts) ** 0.5 / 8)) if isinstance(choices, int) else 64
         busiest, share = ops.max(counts), choices // self.num_experts
-        rows = ops.where(2 * busiest <= 3 * share, busiest, share + share // 5)
-        unit = 8 * max(1, share // 64)
+        rows = ops.maximum(ops.where(2 * busiest <= 3 * share, busiest, share + share // 5), 1)
+        unit = 8 * ops.maximum(share // 64, 1)  # few different sizes: oneDNN prepares itself for each new one
         return unit * ((rows - 1) // unit + 1)
 
     def _places(self, experts, order, counts, tile, spare_tiles, spare):
