@@ -84,9 +84,9 @@ class Adam(keras.optimizers.Adam):
             for values, new in zip(variables, after, strict=True):
                 self.assign(values, tf.IndexedSlices(new, rows))
         else:  # XLA wants shapes that are known beforehand
-            after = updated(gradient, *variables)
-            for values, new in zip(variables, after, strict=True):
-                values.assign(ops.where(used[:, None, None], new, values))
+            before = [ops.convert_to_tensor(values) for values in variables]
+            for values, old, new in zip(variables, before, updated(gradient, *before), strict=True):
+                values.assign(ops.where(used[:, None, None], new, old))
 
     def get_config(self):
         return super().get_config() | {"lazy_experts": self.lazy_experts}
