@@ -32,7 +32,6 @@ class Trained:
         keras.utils.set_random_seed(recipe.seed)
         self.batches, bundle = prepare(recipe, precision, "auto", Reporter(quiet=True))
         self.model = bundle.model
-        self.tokens = sum(positions(signature, shares[name]) for name, signature in self.model.signatures.items())
 
     def fit(self, steps):
         """Runs `fit`; `(begin, end)` of each step."""
@@ -45,11 +44,6 @@ class Trained:
         )
         self.model.fit(self.batches.dataset(), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[clock])
         return list(zip(begins, ends, strict=True))
-
-
-def positions(signature, examples):
-    """Target positions that a task has in a step."""
-    return examples * (signature.target_length or 1)
 
 
 def median_seconds(steps):

@@ -117,6 +117,17 @@ def test_a_tiny_recipe_learns(tmp_path):
     assert scores["baseline"]["accuracy"] < 0.7
 
 
+def test_a_way_to_compile_that_there_is_not(tmp_path):
+    with pytest.raises(mm.UserError, match="Did you mean 'auto'"):
+        mm.train(tiny_recipe.recipe(), tmp_path / "run", xla="aut")
+    assert not (tmp_path / "run").exists()
+
+
+def test_lazy_experts_train(tmp_path):
+    bundle = mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["upper"], steps=2, lazy_experts=True)
+    assert bundle.model.optimizer.lazy_experts
+
+
 def test_mixed_bfloat16_trains_and_loads(tmp_path):
     bundle = mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["upper"], steps=2, precision="mixed_bfloat16")
     assert keras.config.dtype_policy().name == "float32"

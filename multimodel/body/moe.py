@@ -66,10 +66,11 @@ class Experts(keras.layers.Layer):
         places = self._places(experts, order, counts, tile, spare_tiles, spare)
         rows = self.num_experts * tile, spare * tile
         choice_of_row = _choices_of(places, sum(rows), choices)
-        tiles = dispatch(x, choice_of_row, places, rows, top_k)
-        tiles = self._multiply(*(ops.reshape(part, (-1, tile, self.dim)) for part in tiles), spare_tiles, spare)
-        tiles = [ops.reshape(part, (-1, self.dim)) for part in tiles]
-        return combine(*tiles, ops.cast(gates, x.dtype), choice_of_row, ops.reshape(places, (-1, top_k)))
+        own, extra = dispatch(x, choice_of_row, places, rows, top_k)
+        own, extra = (ops.reshape(part, (-1, tile, self.dim)) for part in (own, extra))
+        own, extra = self._multiply(own, extra, spare_tiles, spare)
+        own, extra = (ops.reshape(part, (-1, self.dim)) for part in (own, extra))
+        return combine(own, extra, ops.cast(gates, x.dtype), choice_of_row, ops.reshape(places, (-1, top_k)))
 
     def _suited_tile(self, choices, counts):
         """Rows of a tile, a multiple of 8, that make the whole cheapest.

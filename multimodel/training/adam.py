@@ -15,13 +15,18 @@ class Adam(keras.optimizers.Adam):
         lazy_experts: whether an expert that no position of a step chose keeps its weights and moments as they are.
             Otherwise its moments decay, and move its weights on.
 
-    Takes the other arguments of Keras' Adam, but `amsgrad`.
+    Takes the other arguments of Keras' Adam.
+
+    Raises:
+        ValueError: for `amsgrad=True`, which the kernel does not know.
     """
 
     def __init__(
         self, learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-7, lazy_experts=False, name="adam", **kwargs
     ):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name=name, **kwargs)
+        if self.amsgrad:
+            raise ValueError("This Adam has no largest moments. Received: amsgrad=True. Use keras.optimizers.Adam.")
         self.lazy_experts = lazy_experts
 
     def apply(self, grads, trainable_variables=None):

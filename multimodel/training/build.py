@@ -98,8 +98,9 @@ def compile_model(model, recipe, batch, xla="auto"):
         model,
         optimizer=Adam(
             make_schedule(recipe),
-            *recipe.betas,
-            recipe.epsilon,
+            beta_1=recipe.betas[0],
+            beta_2=recipe.betas[1],
+            epsilon=recipe.epsilon,
             lazy_experts=recipe.lazy_experts,
             global_clipnorm=recipe.clipnorm,
         ),

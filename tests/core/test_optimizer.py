@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from multimodel.body.moe import Experts
 from multimodel.body.norm import LayerNorm
 from multimodel.training import losses
 from multimodel.training.adam import Adam
@@ -65,13 +66,16 @@ def test_adam_comes_back_from_its_configuration():
     assert again.global_clipnorm == 2.0
 
 
+def test_adam_refuses_what_its_kernel_does_not_know():
+    with pytest.raises(ValueError, match="amsgrad=True"):
+        Adam(1e-2, amsgrad=True)
+
+
 class FirstExpertsAlone(keras.layers.Layer):
     """Experts of which only the first two get tokens, and a dense layer."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        from multimodel.body.moe import Experts
-
         self.experts = Experts(5, 4, 4, name="experts")
         self.dense = keras.layers.Dense(4)
 

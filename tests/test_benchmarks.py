@@ -1,0 +1,106 @@
+"""Every benchmark once, at a size that takes seconds."""
+
+import importlib
+import json
+import pathlib
+import sys
+
+import keras
+import pytest
+
+BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+TINY = ["--dim", "8", "--experts", "2", "--batch", "2", "--inputs", "6", "--targets", "5", "--vocab", "20"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a benchmark in this process, with some of its constants changed, and gives its JSON lines."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
+
+    def runs(name, *arguments, **constants):
+        module = importlib.import_module(name)
+        for constant, value in constants.items():
+            monkeypatch.setattr(module, constant, value)
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        module.main()
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+
+    yield runs
+    keras.config.set_dtype_policy("float32")
+
+
+def test_train_step(run):
+    (line,) = run("train_step", *TINY, "--steps", "1", "--precision", "mixed_bfloat16")
+    assert line["peer"] == "multimodel tensorflow"
+    assert line["dtype"] == "bfloat16"
+    assert line["parameters"] > 10_000
+    assert all(line[key] > 0 for key in ("first_step_s", "step_ms", "tokens_per_s", "matrix_gflops"))
+
+
+def test_the_work_of_a_step_is_counted(run):
+    """By hand: a model of the default sizes does 61.5 GFLOP."""
+    workload = importlib.import_module("workload")
+    options = workload.parser("").parse_args([])
+    assert workload.gflop_per_step(options) == pytest.approx(61.5, abs=0.05)
+
+
+def test_the_rival_does_the_same_work(run):
+    pytest.importorskip("torch", reason="the rival needs torch, which `make bench` installs beside the project")
+    (theirs,) = run("torch_train_step", *TINY, "--steps", "1")
+    (ours,) = run("train_step", *TINY, "--steps", "1")
+    assert theirs.keys() == ours.keys()
+    assert theirs["gflop_per_step"] == ours["gflop_per_step"]
+
+
+def test_experts(run):
+    (line,) = run("experts", "--rounds", "2", SIZES=((8, 4, 32),))
+    assert line["ratio"] == pytest.approx(line["moe_ms"] / line["dense_ms"], abs=0.1)
+
+
+def test_decode(run):
+    *lines, ratios = run("decode", "--rounds", "1", LENGTHS=(2, 4), BATCHES=(1, 2))
+    assert len(lines) == 4
+    assert set(ratios) == {"what", "4_to_2_tokens", "throughput_2_to_1"}
+
+
+def test_input(run):
+    (line,) = run("input", "--steps", "3")
+    assert line["fit_s"] >= line["sum_of_steps_s"] > 0
+    assert line["batches_per_s_alone"] > line["batches_per_s_in_training"]
+
+
+def test_scaling(run):
+    (line,) = run("scaling", "--rounds", "1", "--steps", "2", "--tasks", "numbers_en_de,numbers_de_en")
+    assert set(line["single_ms"]) == {"numbers_en_de", "numbers_de_en"}
+
+
+def test_serve(run, tmp_path):
+    import multimodel as mm
+    from tests import tiny_recipe
+
+    mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["upper"], steps=1)
+    lines = run("serve", str(tmp_path / "run"), "--rounds", "1", INPUTS={"upper": "ab"})
+    assert [line["inputs"] for line in lines] == [1, 32]
+
+
+def test_the_table_of_ratios(run, monkeypatch, capsys):
+    """From lines that are made up, since `make bench` takes half an hour."""
+    compare = importlib.import_module("compare")
+    made_up = {
+        "train_step.py": [{"tokens_per_s": 300, "first_step_s": 9.0, "step_ms": 400.0}],
+        "torch_train_step.py": [{"tokens_per_s": 200, "first_step_s": 50.0, "step_ms": 600.0}],
+        "experts.py": [{"experts": 4, "dim": 8, "moe_ms": 2, "dense_ms": 1, "ratio": 2.0}],
+        "input.py": [
+            {"fit_s": 2, "sum_of_steps_s": 2, "fit_to_steps": 1.0, "times_faster": 9}
+            | {"batches_per_s_alone": 9, "batches_per_s_in_training": 1}
+        ],
+        "scaling.py": [{"joint_ms": 1, "sum_of_single_ms": 2, "ratio": 0.5}],
+        "decode.py": [{"what": "decode ratios", "256_to_32_tokens": 1.2}],
+    }
+    monkeypatch.setattr(compare, "run", lambda python, script, *arguments: made_up[script])
+    monkeypatch.setattr(sys, "argv", ["compare", "--torch", "python"])
+    compare.main()
+    table = capsys.readouterr().out
+    assert "| tokens/s, 16 experts: ours float32 against torch float32 | 300 / 200 | 1.50 |" in table
+    assert "| 9.0 / 50.0 | 0.18 |" in table
