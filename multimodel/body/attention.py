@@ -45,17 +45,17 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.attend(target, self.keys(source), self.values(source), seen)
 
     def keys(self, source):
-        """`(b, n, dim)` -> `(b, heads, n, dim / heads)`."""
-        return self._split(self.key(source))
+        """`(b, n, dim)` -> `(b, heads, dim / heads, n)`, as they are multiplied with."""
+        return ops.transpose(self._split(self.key(source)), (0, 2, 3, 1))
 
     def values(self, source):
         """`(b, n, dim)` -> `(b, heads, n, dim / heads)`."""
-        return self._split(self.value(source))
+        return ops.transpose(self._split(self.value(source)), (0, 2, 1, 3))
 
     def attend(self, target, keys, values, seen=None):
         """`target (b, m, dim)` over prepared keys and values -> `(b, m, dim)`."""
         query = self._split(self.query(target) * (self.dim // self.num_heads) ** -0.5)
-        scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
+        scores = ops.cast(ops.matmul(ops.transpose(query, (0, 2, 1, 3)), keys), "float32")  # (b, heads, m, n)
         if seen is not None:
             scores = ops.where(seen, scores, -1e9)
         weights = ops.cast(ops.softmax(scores, axis=-1), values.dtype)
@@ -63,8 +63,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(ops.reshape(heads, (-1, ops.shape(target)[1], self.dim)))
 
     def _split(self, x):
-        x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, self.dim // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))
+        """`(b, n, dim)` -> `(b, n, heads, dim / heads)`."""
+        return ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, self.dim // self.num_heads))
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads}
@@ -128,28 +128,28 @@ class AttentionBlock(Block):
         return self.attention.keys(context), self.attention.values(masked(context, context_mask))
 
     def start(self, batch_size, max_length, context=None, context_mask=None):
-        shape = (batch_size, self.num_heads, max_length, self.dim // self.num_heads)
+        width = self.dim // self.num_heads
         keys, values = self._memory(context, context_mask)
         if context_mask is None:
             context_mask = ops.ones(ops.shape(context)[:2], "bool")
         return {
             "position": ops.zeros((), "int32"),
             "steps": [step.start(batch_size) for step in self.steps],
-            "keys": ops.zeros(shape, self.compute_dtype),
-            "values": ops.zeros(shape, self.compute_dtype),
+            "keys": ops.zeros((batch_size, self.num_heads, width, max_length), self.compute_dtype),
+            "values": ops.zeros((batch_size, self.num_heads, max_length, width), self.compute_dtype),
             "context_keys": keys,
             "context_values": values,
             "context_mask": context_mask,
         }
 
     def step(self, x, cache):
-        position, max_length = cache["position"], ops.shape(cache["keys"])[2]
+        position, max_length = cache["position"], ops.shape(cache["keys"])[3]
         query = x + timing_signal(position[None], self.dim, x.dtype)
         steps = []
         for step, window in zip(self.steps, cache["steps"], strict=True):
             query, window = step.step(query, window)
             steps.append(window)
-        keys = ops.slice_update(cache["keys"], (0, 0, position, 0), self.self_attention.keys(query))
+        keys = ops.slice_update(cache["keys"], (0, 0, 0, position), self.self_attention.keys(query))
         values = ops.slice_update(cache["values"], (0, 0, position, 0), self.self_attention.values(query))
         query = self.self_attention.attend(query, keys, values, ops.arange(max_length) <= position)
         seen = _columns(cache["context_mask"])

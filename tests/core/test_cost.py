@@ -11,6 +11,7 @@ from multimodel import Body
 from multimodel.backend import compile_for_backend
 from multimodel.body import AttentionBlock, ConvBlock, MoEBlock, moe
 from multimodel.body.moe import Experts
+from multimodel.generation.greedy import GreedyGenerator
 from multimodel.training import losses
 from multimodel.training.adam import Adam
 from multimodel.training.losses import SmoothedCrossEntropy
@@ -60,7 +61,7 @@ def gradient_operations(block, length=24, **arguments):
     ("block", "context", "most"),
     [
         (lambda: ConvBlock(DIM), {}, 190),
-        (lambda: AttentionBlock(DIM, 2), {"context": np.ones((2, 7, DIM), "float32")}, 185),
+        (lambda: AttentionBlock(DIM, 2), {"context": np.ones((2, 7, DIM), "float32")}, 165),
         (lambda: MoEBlock(DIM, 4, 2), {}, 370),
     ],
     ids=["ConvBlock", "AttentionBlock", "MoEBlock"],
@@ -69,7 +70,7 @@ def test_a_block_takes_few_operations_whatever_the_length(block, context, most):
     few, many = (counted(gradient_operations(block(), length, **context)) for length in (24, 96))
     assert few.total() <= most
     assert abs(few.total() - many.total()) <= 5  # a length that the dilation divides needs less padding
-    assert not few["StridedSliceGrad"] or few["StridedSliceGrad"] == 1  # of the importances, a few numbers
+    assert few["StridedSliceGrad"] <= 1  # of the importances, a few numbers
 
 
 @tensorflow_alone
@@ -173,5 +174,6 @@ def test_a_step_with_xla_gives_the_same_losses(monkeypatch):
         loss = {task: SmoothedCrossEntropy(0.1) for task in x}
         compile_for_backend(model, xla, optimizer=Adam(1e-2, global_clipnorm=1.0), loss=loss)
         assert model.jit_compile == (xla == "on")
+        GreedyGenerator(model, "english_german")  # which is compiled beside it, and shares its layers
         histories.append([model.train_on_batch(x, y, return_dict=True)["loss"] for _ in range(3)])
     np.testing.assert_allclose(histories[1], histories[0], rtol=1e-3)
