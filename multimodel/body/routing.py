@@ -137,11 +137,14 @@ class NoisyTopKRouter(keras.layers.Layer):
         self.built = True
 
     def call(self, x, real=None, training=False):
-        clean = noisy = self.gate(x)
         scale: Any = None
-        if training:
-            scale = ops.softplus(self.noise(x)) + 1e-2
+        if training:  # both products in one
+            kernels = ops.concatenate([self.gate.kernel, self.noise.kernel], axis=1)
+            clean, noise = ops.split(ops.matmul(ops.cast(x, "float32"), kernels), 2, axis=-1)
+            scale = ops.softplus(noise) + 1e-2
             noisy = clean + scale * keras.random.normal(ops.shape(clean), seed=self.seed)
+        else:
+            clean = noisy = self.gate(x)
         real = ops.ones(ops.shape(x)[:1], "bool") if real is None else real
         top, experts = ops.top_k(noisy, min(self.top_k + 1, self.num_experts))
         gates = ops.where(real[:, None], ops.softmax(top[:, : self.top_k], axis=-1), 0.0)
