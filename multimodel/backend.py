@@ -18,8 +18,9 @@ def compile_for_backend(model, xla="auto", **arguments):
     """
     jit = xla == "on" or (xla == "auto" and keras.backend.backend() == "jax")
     if keras.backend.backend() == "tensorflow":
-        for layer in model._flatten_layers():  # Keras asks each one, and Experts go by it
-            layer.supports_jit = jit
+        if xla != "auto":  # which leaves layers as they are: others may have compiled them
+            for layer in model._flatten_layers():
+                layer.supports_jit = jit
         if not jit:
             _trace_quickly()
     model.compile(jit_compile=jit, **arguments)

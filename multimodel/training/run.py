@@ -22,6 +22,7 @@ SETTINGS = (
     "epsilon",
     "label_smoothing",
     "clipnorm",
+    "lazy_experts",
     "loss_weights",
 )
 CONTENTS = ("run.json", "metrics.json", "history.jsonl", "model", "predictions")
@@ -61,7 +62,7 @@ class Run:
                 f"Choose another --out."
             ) from None
 
-    def start(self, recipe, model, precision):
+    def start(self, recipe, model, precision, xla):
         """Removes a former run and records what is trained."""
         for name in CONTENTS:
             file = self.folder / name
@@ -76,7 +77,7 @@ class Run:
             "status": "running",
             "seed": recipe.seed,
             "settings": {name: getattr(recipe, name) for name in SETTINGS}
-            | {"precision": precision, "backend": keras.backend.backend(), "rates": recipe.mixture.rates},
+            | {"precision": precision, "xla": xla, "backend": keras.backend.backend(), "rates": recipe.mixture.rates},
             "parameters": {"total": model.count_params()} | parts,
             "tasks": {name: signature.to_json() for name, signature in model.signatures.items()},
             "versions": {"python": platform.python_version()} | dict(filter(None, map(_version, VERSIONS))),

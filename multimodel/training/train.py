@@ -66,7 +66,7 @@ def train(
     reporter = Reporter()
     keras.utils.set_random_seed(recipe.seed)
     batches, bundle = prepare(recipe, precision, xla, reporter)
-    run.start(recipe, bundle.model, precision)  # not before: data that cannot be read must not cost a former run
+    run.start(recipe, bundle.model, precision, xla)  # not before: data that cannot be read must not cost a former run
     if verbose:
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
     try:
