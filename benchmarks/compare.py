@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -113,6 +114,8 @@ def main():
     parser.add_argument("--torch", required=True, help="a Python that has torch")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if not shutil.which(options.torch):
+        parser.error(f"The rival needs a Python with torch. Received: --torch {options.torch}. `make bench` makes one.")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         compare(options)

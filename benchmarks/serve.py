@@ -22,7 +22,10 @@ def main():
     options = parser.parse_args()
     import multimodel
 
-    model = multimodel.load(options.run)
+    try:
+        model = multimodel.load(options.run)
+    except multimodel.UserError as error:
+        parser.error(str(error))
     files = dict.fromkeys(("animals", "captions"), f"{options.run}/examples/scene.png")
     files["speech"] = f"{options.run}/examples/clip.wav"
     for task in model.tasks:

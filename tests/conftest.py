@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def pytest_collection_modifyitems(items):
     """Keeps what shares a costly fixture in one process where tests run in several (`--dist loadgroup`)."""
     for item in items:
-        if item.path.name in ("test_recipes.py", "test_readme.py"):
+        if item.path.name in ("test_recipes.py", "test_readme.py", "test_benchmarks.py"):
             item.add_marker(pytest.mark.xdist_group("quickstart"))
         elif item.path.parent.name != "core":
             item.add_marker(pytest.mark.xdist_group(item.path.name))

@@ -53,6 +53,15 @@ def test_the_rival_does_the_same_work(run):
     assert theirs["gflop_per_step"] == ours["gflop_per_step"]
 
 
+def test_first_step(run, monkeypatch):
+    workload = importlib.import_module("workload")
+    tiny = dict(zip((name.removeprefix("--") for name in TINY[::2]), map(int, TINY[1::2]), strict=True))
+    monkeypatch.setattr(workload, "OPTIONS", workload.OPTIONS | tiny)
+    lines = run("first_step", "--experts", "2")
+    assert [line["what"] for line in lines] == ["text", "quickstart"]
+    assert all(0 < line["fit_one_step_s"] <= line["first_step_s"] for line in lines)
+
+
 def test_experts(run):
     (line,) = run("experts", "--rounds", "2", SIZES=((8, 4, 32),))
     assert line["experts"] == 4
@@ -100,8 +109,22 @@ def test_the_table_of_ratios(run, monkeypatch, capsys):
         "decode.py": [{"what": "decode ratios", "256_to_32_tokens": 1.2}],
     }
     monkeypatch.setattr(compare, "run", lambda python, script, *arguments: made_up[script])
-    monkeypatch.setattr(sys, "argv", ["compare", "--torch", "python"])
+    monkeypatch.setattr(sys, "argv", ["compare", "--torch", sys.executable])
     compare.main()
     table = capsys.readouterr().out
     assert "| tokens/s, 16 experts: ours float32 against torch float32 | 300 / 200 | 1.50 |" in table
     assert "| 9.0 / 50.0 | 0.18 |" in table
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("compare", ["--torch", "no/python"], "needs a Python with torch"),
+        ("serve", ["no/run"], "Received: 'no/run'"),
+    ],
+)
+def test_mistakes_end_in_a_line(name, arguments, message, run, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(name, *arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
