@@ -138,7 +138,7 @@ def test_balance_is_added_once_a_layer_over_all_tasks():
 
 
 def test_joint_fit_learns_every_task():
-    """Forty steps on one batch bring every loss down."""
+    """Forty steps on one batch bring every loss down; with a rate of 1e-2 some run ends on a spike."""
     keras.utils.set_random_seed(0)
     model, x = tiny.model(), tiny.features()
     for row, image in enumerate(x["kinds"]["inputs"]):
@@ -149,7 +149,7 @@ def test_joint_fit_learns_every_task():
         for task, targets in y.items()
     }
     model.compile(
-        keras.optimizers.Adam(1e-2),
+        keras.optimizers.Adam(3e-3),
         loss={
             task: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
             for task in x
@@ -161,7 +161,7 @@ def test_joint_fit_learns_every_task():
         model.reset_metrics()
         last = model.train_on_batch(x, y, w, return_dict=True)
     for task in x:
-        assert last[f"{task}_loss"] < 0.7 * first[f"{task}_loss"], task
+        assert last[f"{task}_loss"] < 0.6 * first[f"{task}_loss"], task
 
 
 def test_expert_load_is_counted_by_task():
