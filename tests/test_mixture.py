@@ -95,6 +95,11 @@ def test_a_batch_has_inputs_targets_and_weights():
     assert static == (2, 6)
 
 
+def test_the_end_of_training_waits_for_no_tuner():
+    """To end TensorFlow's autotuning thread took up to a minute."""
+    assert batches([task("a")], {"a": 4}).dataset().options().autotune.enabled is False
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [

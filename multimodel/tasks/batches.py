@@ -66,9 +66,12 @@ class MixedBatches:
         where Keras knows it, it opens the dataset once more after the last step and throws that away.
         """
         signature = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), self[0])
-        return tf.data.Dataset.from_generator(
+        dataset = tf.data.Dataset.from_generator(
             lambda: map(self._read, range(self.steps)), output_signature=signature
         ).prefetch(2)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # there is nothing to tune, and to end its thread takes up to a minute
+        return dataset.with_options(options)
 
     def _read(self, step):
         try:
