@@ -100,7 +100,7 @@ def test_a_clip_reads_the_same_in_every_form(tmp_path):
 def test_a_clip_is_mixed_down_before_it_is_resampled():
     tone = np.sin(np.arange(16000) * 2 * np.pi * 200 / 16000).astype("float32") / 2
     stereo = np.stack([tone, np.zeros_like(tone)], axis=1)
-    heard = AUDIO.read(wav(stereo, 16000))
+    heard = Audio("audio", 8000, 1.0).read(wav(stereo, 16000))
     assert abs(len(heard) - 8000) <= 1
     np.testing.assert_allclose(heard[1000:-1000], tone[::2][1000:-1000] / 2, atol=0.01)
 

@@ -1,23 +1,23 @@
 """Features: one field of a raw example, from a file or value to arrays and back.
 
-A feature works in two steps. `read` turns what a user has (a path, bytes, a value) into the canonical value by robust
-libraries. `encode` turns canonical values into arrays, in one function for every use, so that training and prediction
-cannot differ.
+A feature works in two steps. `examine` turns what a user has (a path, bytes, a value) into the canonical value by
+robust libraries, and tells what is odd about it; `read` is that value alone. `encode` turns canonical values into
+arrays, in one function for every use, so that training and prediction cannot differ.
 """
 
 import dataclasses
 import io
 import pathlib
-from typing import Any, ClassVar
+import unicodedata
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import PIL.Image
-import PIL.ImageOps
-import soundfile
-import soxr
 import tensorflow as tf
 
-from multimodel.errors import UserError
+from multimodel.errors import UserError, unknown
+from multimodel.tasks.audio_files import decode_audio
+from multimodel.tasks.image_files import decode_image, to_rgb
 from multimodel.tasks.vocabulary import Vocabulary
 
 
@@ -25,22 +25,64 @@ class UnreadableInputError(UserError):
     """An input that a feature cannot read; the message is one line that says what it is and why."""
 
 
+class Feature:
+    """What all features share.
+
+    `examine(value)` gives the canonical value and a list of what is odd about it, one str each, or raises an
+    UnreadableInputError.
+    """
+
+    examine: Any
+    shape: Any
+    too_long: Any = "cut"
+
+    def read(self, value):
+        """The canonical value."""
+        return self.examine(value)[0]
+
+    def refused(self, lengths):
+        """Which rows are longer than the feature takes and not to be cut: boolean `(b,)`, or False where none can be.
+
+        Args:
+            lengths: those that `encode` gave, or None.
+        """
+        if lengths is None or self.too_long == "cut":
+            return False
+        return np.asarray(lengths) > self.shape[0]
+
+    def _check_too_long(self):
+        if self.too_long not in ("cut", "refuse"):
+            raise unknown("too_long", self.too_long, ("cut", "refuse"))
+
+
 @dataclasses.dataclass(frozen=True)
-class Text:
-    """A string as subword ids, the end id last; longer text is cut.
+class Text(Feature):
+    """A string as subword ids, the end id last.
 
     Args:
         field: key of the raw example.
         vocabulary: shared by all features that should share their nets.
         max_length: ids at most, the end included.
+        normalization: Unicode's "NFC" or "NFKC", applied when text is read; None leaves every character as it is.
+        too_long: "cut" or "refuse" text of more ids.
+
+    Raises:
+        UserError: if `normalization` or `too_long` is none of these.
     """
 
     field: str
     vocabulary: Vocabulary
     max_length: int
+    normalization: Literal["NFC", "NFKC"] | None = None
+    too_long: str = "cut"
 
     modality: ClassVar = "text"
     dtype: ClassVar = "int32"
+
+    def __post_init__(self):
+        self._check_too_long()
+        if self.normalization not in (None, "NFC", "NFKC"):
+            raise unknown("normalization", self.normalization, ("NFC", "NFKC"))
 
     @property
     def net(self):
@@ -54,18 +96,21 @@ class Text:
     def num_classes(self):
         return self.vocabulary.size
 
-    def read(self, value):
+    def examine(self, value):
         """A str, or UTF-8 bytes -> str."""
         if isinstance(value, bytes):
             try:
-                return value.decode()
+                value = value.decode()
             except UnicodeDecodeError as error:
                 raise UnreadableInputError(f"text must be UTF-8 ({error.reason} at byte {error.start})") from None
         if not isinstance(value, str):
             raise UnreadableInputError(f"text must be a str. Received: {type(value).__name__}")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise UnreadableInputError("text must be Unicode without lone surrogates")
-        return value
+        odd = [] if value.strip() else ["no text but spaces" if value else "empty text"]
+        if "\ufffd" in value:
+            odd.append("holds U+FFFD, the sign of a former wrong encoding")
+        return unicodedata.normalize(self.normalization, value) if self.normalization else value, odd
 
     def encode(self, values):
         """Strings `(b,)` -> ids `(b, max_length)` and their lengths before cutting `(b,)`."""
@@ -82,7 +127,7 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
-class Image:
+class Image(Feature):
     """A picture, scaled to one size.
 
     Args:
@@ -102,7 +147,7 @@ class Image:
     def shape(self):
         return (self.height, self.width, 3)
 
-    def read(self, value):
+    def examine(self, value):
         """A path, encoded bytes, a PIL image or a uint8 array `(h, w)`, `(h, w, 3)` -> RGB uint8 `(h, w, 3)`."""
         if isinstance(value, np.ndarray):
             if (
@@ -114,10 +159,13 @@ class Image:
                 raise UnreadableInputError(
                     f"an image array must be uint8 (h, w) or (h, w, 3). Received: {value.dtype} {value.shape}"
                 )
-            return value if value.ndim == 3 else np.repeat(value[..., None], 3, axis=2)
-        if not isinstance(value, PIL.Image.Image):
-            return _read_file(value, "image", lambda file: _to_rgb(PIL.Image.open(file)))
-        return _to_rgb(value)
+            return value if value.ndim == 3 else np.repeat(value[..., None], 3, axis=2), []
+        if isinstance(value, PIL.Image.Image):
+            try:
+                return to_rgb(value), []
+            except Exception as error:  # as of files: a picture is decoded when its pixels are first needed
+                raise UnreadableInputError(f"not a readable image ({_one_line(error)})") from None
+        return _decoded(value, "image", decode_image)
 
     def encode(self, values):
         """List of RGB uint8 `(h, w, 3)` -> uint8 `(b, height, width, 3)`, and None since no length varies."""
@@ -131,47 +179,56 @@ class Image:
 
 
 @dataclasses.dataclass(frozen=True)
-class Audio:
-    """A clip, mixed down to one channel, resampled to one rate; a longer clip is cut, a shorter one padded.
+class Audio(Feature):
+    """A clip, mixed down to one channel, resampled to one rate; a shorter clip is padded, and silence is a clip.
 
     Args:
         field: key of the raw example; a value that is an array counts as sampled at `sample_rate`.
-        sample_rate: samples per second.
+        sample_rate: samples per second; None reads every clip at its own rate, and such clips cannot be encoded.
         max_seconds: longest clip.
+        too_long: "cut" or "refuse" a longer one.
+
+    Raises:
+        UserError: if `too_long` is none of these.
     """
 
     field: str
-    sample_rate: int
+    sample_rate: int | None
     max_seconds: float
+    too_long: str = "cut"
 
     modality: ClassVar = "audio"
     dtype: ClassVar = "int16"
     net: ClassVar = "audio"
 
+    def __post_init__(self):
+        self._check_too_long()
+
     @property
     def shape(self):
-        return (round(self.sample_rate * self.max_seconds),)
+        return (round(self.sample_rate * self.max_seconds),) if self.sample_rate else ()
 
-    def read(self, value):
-        """A path, encoded bytes, or an array of samples (float from -1 to 1, or int16) -> float32 `(samples,)`."""
+    def examine(self, value):
+        """A path, encoded bytes, or an array of samples (float from -1 to 1, or int16) -> float32 `(samples,)`.
+
+        Of a clip much longer than `max_seconds` only the beginning is read.
+        """
         if isinstance(value, np.ndarray):
             if value.ndim != 1 or value.dtype not in (np.int16, np.float32, np.float64):
                 raise UnreadableInputError(
                     f"an audio array must be int16 or float (samples,). Received: {value.dtype} {value.shape}"
                 )
             samples = value / np.float32(32768) if value.dtype == np.int16 else value.astype("float32")
+            odd = [] if samples.any() else ["silent"]
         else:
-            samples, rate = _read_file(
-                value, "audio", lambda file: soundfile.read(file, dtype="float32", always_2d=True)
+            samples, odd = _decoded(
+                value, "audio", lambda file, path: decode_audio(file, self.sample_rate, self.max_seconds, path)
             )
-            samples = samples.mean(axis=1)  # channels first, then the rate: filters are per channel
-            if rate != self.sample_rate:
-                samples = soxr.resample(samples, rate, self.sample_rate)
         if not samples.size:
             raise UnreadableInputError("audio must have at least one sample. Received: 0 samples")
         if not np.isfinite(samples).all():
             raise UnreadableInputError("audio must be finite. Received: NaN or infinite samples")
-        return samples
+        return samples, odd
 
     def encode(self, values):
         """List of float32 `(samples,)` -> 16-bit `(b, max samples)` and their lengths before cutting `(b,)`."""
@@ -183,7 +240,7 @@ class Audio:
 
 
 @dataclasses.dataclass(frozen=True)
-class Label:
+class Label(Feature):
     """One of a fixed set of names.
 
     Args:
@@ -201,15 +258,16 @@ class Label:
     def num_classes(self):
         return len(self.names)
 
-    def read(self, value):
+    def examine(self, value):
         """A class name -> itself.
 
         Raises:
             UnreadableInputError: if it is none of `names`.
         """
         if value not in self.names:
-            raise UnreadableInputError(f"a label must be one of {', '.join(self.names)}. Received: {value!r}")
-        return value
+            names = ", ".join(self.names) if len(self.names) <= 20 else f"the {len(self.names)} that the task names"
+            raise UnreadableInputError(f"a label must be one of {names}. Received: {value!r}")
+        return value, []
 
     def encode(self, values):
         """List of names -> int32 `(b, 1)`, and None since no length varies."""
@@ -242,33 +300,29 @@ def from_json(values, vocabularies):
     return kind(**values)
 
 
-def _to_rgb(picture):
-    """A PIL image of any mode, upright -> RGB uint8 `(h, w, 3)`: 16 bits scaled to 8, transparency over white."""
-    picture = PIL.ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I"):  # Pillow itself would clip 16 bits to 255
-        grey = np.clip(np.asarray(picture).astype("float64") / 257, 0, 255)
-        picture = PIL.Image.fromarray(np.round(grey).astype("uint8"))
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        picture = PIL.Image.alpha_composite(PIL.Image.new("RGBA", picture.size, "white"), picture)
-    return np.asarray(picture.convert("RGB"))
+def vocabularies_of(features):
+    """The distinct vocabularies of some features, in order."""
+    return list({id(f.vocabulary): f.vocabulary for f in features if f.modality == "text"}.values())
 
 
-def _read_file(value, kind, decode):
-    """Decodes a path or bytes; every failure becomes one line that says what is wrong with it."""
+def _decoded(value, kind, decode):
+    """What `decode(file, path)` gives of a path or bytes; every failure becomes one line that says what is wrong."""
     if not isinstance(value, bytes | str | pathlib.PurePath):
         raise UnreadableInputError(f"{kind} must be a path, bytes or an array. Received: {type(value).__name__}")
+    path = "" if isinstance(value, bytes) else value
     try:
-        content = value if isinstance(value, bytes) else pathlib.Path(value).read_bytes()
+        file = io.BytesIO(value) if isinstance(value, bytes) else pathlib.Path(path).open("rb")  # noqa: SIM115
     except (OSError, ValueError) as error:
         raise UnreadableInputError(getattr(error, "strerror", None) or _one_line(error)) from None
-    if not content:
-        raise UnreadableInputError(f"empty {kind} file")
-    try:
-        return decode(io.BytesIO(content))
-    except Exception as error:
-        # Pillow and libsndfile raise many types on broken files, struct.error and their own among them.
-        raise UnreadableInputError(f"not a readable {kind} file ({_one_line(error)})") from None
+    with file:
+        if not file.read(1):
+            raise UnreadableInputError(f"empty {kind} file")
+        file.seek(0)
+        try:
+            return decode(file, path)
+        except Exception as error:
+            # Pillow and libsndfile raise many types on broken files, struct.error and their own among them.
+            raise UnreadableInputError(f"not a readable {kind} file ({_one_line(error)})") from None
 
 
 def _one_line(error):
