@@ -30,7 +30,7 @@ class Trained:
         names = tasks or list(shares)
         recipe = resolve(recipe, names, {"batch_size": sum(shares[name] for name in names)})
         keras.utils.set_random_seed(recipe.seed)
-        self.batches, bundle = prepare(recipe, precision, "auto", Reporter(quiet=True))
+        _, self.batches, bundle, _ = prepare(recipe, precision, "auto", Reporter(quiet=True))
         self.model = bundle.model
 
     def fit(self, steps):

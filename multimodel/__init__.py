@@ -7,6 +7,7 @@ import importlib
 
 _HOMES = {
     "Body": "multimodel.body",
+    "Epochs": "multimodel.tasks.mixture",
     "Bundle": "multimodel.export.bundle",
     "Mixture": "multimodel.tasks.mixture",
     "MultiModel": "multimodel.model",

@@ -126,6 +126,27 @@ def predict(
         raise typer.Exit(FOUND_SOMETHING)
 
 
+@app.command(epilog="Example: multimodel check photos/")
+def check(
+    data: Annotated[
+        str, typer.Argument(metavar="RECIPE_OR_PATH", help="A recipe, a folder, a .jsonl or .csv file, or one file.")
+    ],
+    tasks: Tasks = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+):
+    """Read data before a run: what is unusable, odd, too long, or there twice."""
+    from multimodel.shipped import check_data
+    from multimodel.training.console import Reporter
+
+    report = check_data(data, _names(tasks))
+    if as_json:
+        typer.echo(json.dumps(report, indent=1, ensure_ascii=False))
+    else:
+        Reporter().check(report)
+    if report["unusable"]:
+        raise typer.Exit(FOUND_SOMETHING)
+
+
 def main(recipe=None):
     """Runs the command line.
 

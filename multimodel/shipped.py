@@ -10,6 +10,7 @@ import types
 import recipes
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import load
+from multimodel.tasks.check import check_path, check_tasks
 from multimodel.tasks.examples import require_data
 from multimodel.training.evaluate import evaluate
 from multimodel.training.recipe import Recipe
@@ -82,6 +83,25 @@ def describe_recipes():
             lines.append(f"  {task.name}: {task.inputs.modality} -> {task.targets.modality}{score}")
         paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs)
+
+
+def check_data(recipe_or_path, tasks=None):
+    """The report of `check_tasks` or `check_path`.
+
+    Args:
+        recipe_or_path: a shipped recipe, a `.py` file with one, or data.
+        tasks: names of the recipe's tasks to check; all if None.
+
+    Raises:
+        UserError: if there is no such recipe, path or task, or data is missing.
+    """
+    if recipe_or_path not in shipped_names() and not recipe_or_path.endswith(".py"):
+        return check_path(recipe_or_path)
+    known = load_recipe(recipe_or_path).mixture.tasks
+    for name in tasks or ():
+        if name not in known:
+            raise unknown("task", name, known)
+    return check_tasks({name: known[name] for name in tasks or known})
 
 
 def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, report=lambda name: None):

@@ -67,17 +67,23 @@ class Bundle:
         if isinstance(inputs, str | bytes | pathlib.PurePath):
             raise UserError(f"Inputs are a list. Received: inputs={_shown(inputs)}. Put it into one: [input].")
         results: list[Prediction | None] = [None] * len(inputs)
-        values, rows = [], []
+        values, rows, feature = [], [], self.inputs[task]
         for row, value in enumerate(inputs):
             try:
-                values.append(self.inputs[task].read(value))
+                values.append(feature.read(value))
                 rows.append(row)
             except features.UnreadableInputError as error:
                 results[row] = Prediction(None, None, str(error))
         if values:
-            ids, scores = self._generate_values(task, values)
+            arrays, lengths = feature.encode(values)
+            lengths = None if lengths is None else np.asarray(lengths)
+            ids, scores = self.generate(task, np.asarray(arrays), lengths)
             for row, output, score in zip(rows, self.decode(task, ids), scores, strict=True):
                 results[row] = Prediction(output, float(score))
+            if lengths is not None:
+                for i in np.flatnonzero(feature.refused(lengths)):
+                    message = f"too long. Received: {lengths[i]}, of {feature.shape[0]} at most"
+                    results[rows[i]] = Prediction(None, None, message)
         return results
 
     def generate(self, task, inputs, lengths):
@@ -91,10 +97,6 @@ class Bundle:
         """Ids `(b, m)` -> list of str."""
         return self.targets[task].decode(ids)
 
-    def _generate_values(self, task, values):
-        inputs, lengths = self.inputs[task].encode(values)
-        return self.generate(task, np.asarray(inputs), None if lengths is None else np.asarray(lengths))
-
     def save(self, folder):
         """Writes weights, architecture and vocabularies into a new folder, which appears once all of it is there."""
         draft = pathlib.Path(folder).with_name(f".{pathlib.Path(folder).name}.draft")
@@ -107,7 +109,7 @@ class Bundle:
         }
         (draft / "architecture.json").write_text(json.dumps(self.model.get_config(), indent=1))
         (draft / "tasks.json").write_text(json.dumps(tasks, indent=1))
-        for vocabulary in vocabularies_of([*self.inputs.values(), *self.targets.values()]):
+        for vocabulary in features.vocabularies_of([*self.inputs.values(), *self.targets.values()]):
             (draft / f"{vocabulary.name}.vocabulary").write_bytes(vocabulary.save())
         draft.rename(folder)
 
@@ -161,11 +163,6 @@ def load(path):
             f"A model's folder is whole. Received: {str(folder)!r} ({type(error).__name__}: {str(error)[:120]}). "
             f"Train it again."
         ) from error
-
-
-def vocabularies_of(feature_list):
-    """The distinct vocabularies of some features, in order."""
-    return list({id(f.vocabulary): f.vocabulary for f in feature_list if f.modality == "text"}.values())
 
 
 def _shown(value):

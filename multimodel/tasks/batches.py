@@ -1,11 +1,13 @@
 """Batches that hold a share of every task."""
 
+import collections
 import hashlib
 
 import numpy as np
 import tensorflow as tf
 
 from multimodel.errors import UserError
+from multimodel.tasks.augmentation import Augmentation
 
 
 def features_of(inputs, lengths):
@@ -30,20 +32,23 @@ class MixedBatches:
     """Batches for Keras `fit`: `(x, y, w)`, dicts keyed by task. Batch s is a function of (seed, s) alone.
 
     Each task is read in an order of its own, drawn from the seed and the task's name: adding a task leaves the
-    order of the others as it was. Every epoch of a task has a new order.
+    order of the others as it was. Every epoch of a task has a new order. An example that turns out unusable when it is
+    read weighs nothing.
 
     Args:
         tasks: `{name: Task}`.
         examples: `{name: EncodedExamples or LazyExamples}`.
         shares: `{name: examples of a batch}`.
         steps: number of batches.
-        seed: of the orders.
+        seed: of the orders, and of augmentation.
     """
 
     def __init__(self, tasks, examples, shares, steps, seed):
         self.tasks, self.examples, self.shares, self.steps, self.seed = tasks, examples, shares, steps, seed
-        self.error: UserError | None = None  # of an example that could not be read, while `dataset` was running
+        self.error: UserError | None = None  # that ended the reading, while `dataset` was running
+        self._augmentations = {name: Augmentation(task) for name, task in tasks.items() if task.augmentation}
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
+        self._usage: dict[int, dict] = {}
 
     def __len__(self):
         return self.steps
@@ -51,23 +56,25 @@ class MixedBatches:
     def __getitem__(self, step):
         x, y, w = {}, {}, {}
         for name, task in self.tasks.items():
-            inputs, lengths, y[name] = self.examples[name].arrays(self.rows(name, step))
+            inputs, lengths, y[name], usable = self.examples[name].arrays(self.rows(name, step))
+            if name in self._augmentations:
+                inputs = self._augmentations[name](inputs, self.seed, step)
             x[name] = features_of(inputs, lengths)
             if task.targets.modality == "text":
                 x[name]["targets"] = y[name]
-            w[name] = weights_of(task, y[name])
+            w[name] = weights_of(task, y[name]) * usable[:, None]
         return x, y, w
 
-    def dataset(self):
-        """The batches as a `tf.data.Dataset` of static shapes.
+    def dataset(self, first=0):
+        """The batches from step `first` on as a `tf.data.Dataset` of static shapes.
 
         Keras would give its own PyDataset an unknown batch size: TensorFlow then takes 1.7 times as long to trace a
         step, and 1.2 times as long to run it. The number of batches is left unknown (`fit` takes `steps_per_epoch`):
         where Keras knows it, it opens the dataset once more after the last step and throws that away.
         """
-        signature = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), self[0])
+        signature = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), self[first])
         dataset = tf.data.Dataset.from_generator(
-            lambda: map(self._read, range(self.steps)), output_signature=signature
+            lambda: map(self._read, range(first, self.steps)), output_signature=signature
         ).prefetch(2)
         options = tf.data.Options()
         options.autotune.enabled = False  # there is nothing to tune, and to end its thread takes up to a minute
@@ -75,10 +82,16 @@ class MixedBatches:
 
     def _read(self, step):
         try:
-            return self[step]
+            batch = self[step]
         except UserError as error:
             self.error = error  # TensorFlow will wrap it in an error of its own
             raise
+        self._usage[step] = usage_of(self.tasks, batch)
+        return batch
+
+    def usage(self, step):
+        """`{task: Counter}` of batch `step`, as `usage_of` gives it; once, after `dataset` has given the batch."""
+        return self._usage.pop(step)
 
     def rows(self, name, step):
         """The rows of a task's examples that batch `step` holds."""
@@ -92,3 +105,23 @@ class MixedBatches:
             generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "little")))
             self._orders[name] = epoch, generator.permutation(len(self.examples[name]))
         return self._orders[name][1]
+
+
+def usage_of(tasks, batch):
+    """What a batch holds of each task.
+
+    Returns:
+        `{task: Counter}` of `examples`; `tokens`, the ids of real text; and `inputs`, `real_inputs`, `targets`,
+        `real_targets`: the positions of text and samples of clips, with padding and without.
+    """
+    x, _, w = batch
+    usage = {}
+    for name, task in tasks.items():
+        real = collections.Counter(examples=int(w[name].any(axis=1).sum()))
+        if "inputs_mask" in x[name]:
+            real["inputs"], real["real_inputs"] = x[name]["inputs_mask"].size, int(x[name]["inputs_mask"].sum())
+        if task.targets.modality == "text":
+            real["targets"], real["real_targets"] = w[name].size, int(w[name].sum())
+        real["tokens"] = real["real_targets"] + (real["real_inputs"] if task.inputs.modality == "text" else 0)
+        usage[name] = real
+    return usage

@@ -3,26 +3,11 @@
 import contextlib
 import hashlib
 import json
-import os
-import pathlib
-import shutil
-import sys
-import tempfile
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from multimodel.errors import UserError
-
-
-def cache_folder():
-    """`MULTIMODEL_CACHE`, or the place that the system has for caches."""
-    if "MULTIMODEL_CACHE" in os.environ:
-        return pathlib.Path(os.environ["MULTIMODEL_CACHE"])
-    if sys.platform == "darwin":
-        return pathlib.Path.home() / "Library" / "Caches" / "multimodel"
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "multimodel"
+from multimodel.tasks.cache import build_folder, cache_folder, showing_progress
 
 
 @contextlib.contextmanager
@@ -49,79 +34,43 @@ class PreparedSource:
     """
 
     def __init__(self, name, version, splits, build):
-        self.name, self.version, self.splits, self._build = name, version, tuple(splits), build
+        self.name, self._version, self.splits, self._build = name, version, tuple(splits), build
 
     @property
-    def folder(self):
-        return cache_folder() / f"{self.name}-{self.version}"
+    def _folder(self):
+        return cache_folder() / f"{self.name}-{self._version}"
 
     def examples(self, split):
         self.prepare()
-        columns = _load_columns(self.folder / f"{split}.npz")
+        columns = _load_columns(self._folder / f"{split}.npz")
         rows = zip(*columns.values(), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
+    def version(self, split):
+        self.prepare()
+        return (self._folder / "manifest.json").read_text()
+
     def prepare(self):
         """Builds the dataset unless a whole one is there. A damaged one is built again."""
-        if self._whole():
-            return
-        try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            draft = pathlib.Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.folder.parent))
-        except OSError as error:
-            raise UserError(
-                f"Data is built into a folder that can be written. Received: {self.folder.parent} ({error.strerror}). "
-                f"Set MULTIMODEL_CACHE to another one."
-            ) from None
-        try:
-            with _progress(self.name) as progress:
-                splits = self._build(progress)
-            for split, columns in splits.items():
-                np.savez(draft / f"{split}.npz", **_flat_columns(columns))
-            sums = {file.name: _checksum(file) for file in sorted(draft.glob("*.npz"))}
-            (draft / "manifest.json").write_text(json.dumps({"files": sums}, indent=1))
-            self._publish(draft)
-        except OSError as error:
-            raise UserError(
-                f"Data is built into a folder with room for it. Received: {self.folder.parent} ({error.strerror}). "
-                f"Make room, or set MULTIMODEL_CACHE to another folder."
-            ) from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        build_folder(self._folder, self._build_into, self._whole)
 
-    def _publish(self, draft):
-        """Moves the draft into place; where another process was faster, its equal work stays."""
-        draft.chmod(0o755)
-        try:
-            draft.replace(self.folder)
-        except OSError:
-            if self._whole():
-                return
-            shutil.rmtree(self.folder)
-            draft.replace(self.folder)
-        self._checked = True
+    def _build_into(self, draft):
+        with showing_progress(f"Building {self.name} into the cache") as progress:
+            splits = self._build(progress)
+        for split, columns in splits.items():
+            np.savez(draft / f"{split}.npz", **_flat_columns(columns))
+        sums = {file.name: _checksum(file) for file in sorted(draft.glob("*.npz"))}
+        (draft / "manifest.json").write_text(json.dumps({"files": sums}, indent=1))
 
     def _whole(self):
-        if getattr(self, "_checked", False) and self.folder.is_dir():
+        if getattr(self, "_checked", False) and self._folder.is_dir():
             return True
         try:
-            sums = json.loads((self.folder / "manifest.json").read_text())["files"]
-            self._checked = all(_checksum(self.folder / name) == value for name, value in sums.items())
+            sums = json.loads((self._folder / "manifest.json").read_text())["files"]
+            self._checked = all(_checksum(self._folder / name) == value for name, value in sums.items())
         except (OSError, ValueError, KeyError):
             return False
         return self._checked
-
-
-@contextlib.contextmanager
-def _progress(name):
-    """Gives `progress(done, total)`, drawn as a bar on a terminal and as one line elsewhere."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        if not console.is_terminal:
-            console.print(f"Building {name} into the cache", highlight=False)
-        task = bar.add_task(f"Building {name}", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _flat_columns(columns):

@@ -1,8 +1,9 @@
 """Sources: where raw examples come from. No preprocessing happens here."""
 
-import json
-import pathlib
+import collections.abc
 from typing import Protocol
+
+import numpy as np
 
 from multimodel.errors import UserError
 
@@ -11,8 +12,16 @@ class Source(Protocol):
     """Raw examples by split.
 
     `splits` are the names of the splits, `"train"` among them; `examples(split)` is a sequence of dicts
-    `{field: raw value}`, in an order that never changes. A source whose data a user must get also has `missing()`:
-    None, or one line that says what to get and where to put it.
+    `{field: raw value}`, in an order that never changes. An example that lacks a field, or has None there, is not for
+    the tasks that need it. Indexing raises an UnreadableInputError for a row that is broken. A sequence may have a
+    method `where(row)`, which tells the file and line of a row.
+
+    A source may also have
+
+    - `folder`: where relative paths of pictures and clips start;
+    - `missing()`: None, or one line that says what a user must get and where to put it;
+    - `version(split)`: a str that changes whenever the examples do (files that are named in examples apart). The
+      encoded examples of a source without one are not kept from run to run.
     """
 
     @property
@@ -37,7 +46,7 @@ class ArraySource:
             if len(set(lengths.values())) != 1:
                 raise UserError(
                     f"The fields of a split have one length. Received: {lengths} for split {split!r}. "
-                    f"Give every example every field."
+                    f"Give every example every field; None where it has no value."
                 )
         self._columns = splits
         self.splits = tuple(splits)
@@ -48,60 +57,47 @@ class ArraySource:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-class JsonlSource:
-    """A file with one JSON object a line, or one file for each split.
+class HeldOut:
+    """Shares the rows of one list out to splits, evenly over the list.
+
+    Multiples of the golden ratio fill the unit interval evenly; each held-out split owns a piece of it, and training
+    the rest.
 
     Args:
-        path: of the file; its examples are shared out to the splits by `held_out`.
-        held_out: `{split: share}` of the examples that training does not see, spread evenly over the lines. Equal
-            lines are not looked for: remove them before.
-        splits: `{split: path}` instead of `path`, where the splits are files of their own.
-
-    Attributes:
-        folder: where relative paths of images and clips start: beside the (first) file.
+        shares: `{split: share}` of the rows that training does not see.
 
     Raises:
-        UserError: if a file is missing or a line is no JSON object; the message names file and line.
+        UserError: if the shares leave nothing for training, or one of them is named "train".
     """
 
-    def __init__(self, path=None, held_out=None, splits=None):
-        if (path is None) == (splits is None):
-            raise UserError(f"Give one of path and splits. Received: path={path!r}, splits={splits!r}.")
-        self._held_out = {"test": 0.1} if held_out is None else held_out
-        self._paths = {split: pathlib.Path(file) for split, file in (splits or {}).items()}
-        self._path = pathlib.Path(path) if path is not None else None
-        self.folder = (self._path or next(iter(self._paths.values()))).parent
-        self.splits = tuple(self._paths) or ("train", *self._held_out)
+    def __init__(self, shares):
+        if "train" in shares or not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
+            raise UserError(
+                f"held_out gives the shares of splits other than train, together below 1. Received: {shares!r}."
+            )
+        self._shares = shares
+        self.splits = ("train", *shares)
 
-    def examples(self, split):
-        if self._path is None:
-            return _read_lines(self._paths[split])
-        examples = _read_lines(self._path)
-        return [example for i, example in enumerate(examples) if self._split_of(i) == split]
-
-    def _split_of(self, index):
-        """Multiples of the golden ratio fill the unit interval evenly; each held-out split owns a piece of it."""
-        place, end = index * 0.6180339887498949 % 1, 0.0
-        for split, share in self._held_out.items():
-            end += share
-            if place < end:
-                return split
-        return "train"
+    def rows(self, split, size):
+        """The rows of a split, of `size` in all."""
+        ends = np.cumsum([0.0, *self._shares.values()])
+        places = np.arange(size) * 0.6180339887498949 % 1
+        number = self.splits.index(split) - 1
+        held_out = (places >= ends[number]) & (places < ends[number + 1])
+        return np.flatnonzero(places >= ends[-1] if split == "train" else held_out).tolist()
 
 
-def _read_lines(path):
-    if not path.is_file():
-        raise UserError(f"A JSONL source reads a file. Received: path={str(path)!r}, which is no file.")
-    examples = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                example = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path}, line {number}: not JSON ({error}).") from None
-            if not isinstance(example, dict):
-                raise UserError(f"{path}, line {number}: each line is a JSON object. Received: {line.strip()[:60]}")
-            examples.append(example)
-    return examples
+class Selection(collections.abc.Sequence):
+    """Some rows of a sequence of examples, without reading them."""
+
+    def __init__(self, examples, rows):
+        self._examples, self._rows = examples, rows
+
+    def __len__(self):
+        return len(self._rows)
+
+    def __getitem__(self, row):
+        return self._examples[self._rows[row]]
+
+    def where(self, row):
+        return self._examples.where(self._rows[row]) if hasattr(self._examples, "where") else f"row {self._rows[row]}"

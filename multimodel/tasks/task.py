@@ -20,9 +20,13 @@ class Task:
         targets: a Text or Label feature.
         metrics: names from `multimodel.training.metrics`, the first one the headline.
         command: target space; tasks that write the same kind of output may share one. The task's name if None.
+        max_unusable: share of a split's examples that may be unusable: they are left out and listed; more are an error.
+        augmentation: Keras layers that change inputs in training, one after the other, and keep their shape; see
+            `multimodel.tasks.augmentation`.
 
     Raises:
-        UserError: if the name is no identifier, or a feature stands where its modality cannot.
+        UserError: if the name is no identifier, a feature stands where its modality cannot, a share is none, or text is
+            augmented.
     """
 
     name: str
@@ -31,6 +35,8 @@ class Task:
     targets: Any
     metrics: tuple[str, ...] = ("exact",)
     command: str | None = None
+    max_unusable: float = 0.01
+    augmentation: tuple = ()
 
     def __post_init__(self):
         for role, value in (("name", self.name), ("command", self.command or self.name)):
@@ -48,6 +54,16 @@ class Task:
                     f"Task {self.name!r}: {role} must be a feature of {' or '.join(modalities)}. "
                     f"Received: {role}={feature!r}."
                 )
+
+        if not 0 <= self.max_unusable < 1:
+            raise UserError(
+                f"Task {self.name!r}: max_unusable is a share, at least 0 and below 1. "
+                f"Received: max_unusable={self.max_unusable}."
+            )
+        if self.augmentation and self.inputs.modality == "text":
+            raise UserError(
+                f"Task {self.name!r}: pictures and clips are augmented. Received: augmentation of text. Leave it out."
+            )
 
     def signature(self):
         """What the model must know of this task."""

@@ -2,6 +2,7 @@
 
 import collections.abc
 import logging
+import pathlib
 
 import numpy as np
 
@@ -39,6 +40,12 @@ class TfdsSource:
         if message:
             raise UserError(message)
         return _Examples(self._open(split), self._builder().info.features, self._fields)
+
+    def version(self, split):
+        """Changes with the dataset's version, its folder, and the split and fields that are read."""
+        info = self._builder().info
+        built = pathlib.Path(info.data_dir, "dataset_info.json").stat().st_mtime_ns
+        return f"{info.full_name} {info.data_dir} {built} {self._split_map()[split]} {self._fields}"
 
     def labels(self, field):
         """The names of a label field's classes, in order. They are known before the data is prepared."""
@@ -128,8 +135,7 @@ class FlattenedSource:
         field: holds a sequence.
         count: elements taken of each example.
 
-    Raises:
-        UserError: when an example is read, if it has no such field or no element of it.
+    An example without any element has None in its place.
     """
 
     def __init__(self, source, field, count):
@@ -142,6 +148,10 @@ class FlattenedSource:
 
     def missing(self):
         return self._source.missing() if hasattr(self._source, "missing") else None
+
+    def version(self, split):
+        inner = self._source.version(split) if hasattr(self._source, "version") else None
+        return None if inner is None else f"{inner} {self._field} {self._count}"
 
     def examples(self, split):
         return _Flattened(self._source.examples(split), self._field, self._count)
@@ -186,13 +196,9 @@ class _Flattened(collections.abc.Sequence):
         if not 0 <= row < len(self):
             raise IndexError(row)
         example = self._examples[row // self._count]
-        elements = example.get(self._field, ())
-        if not len(elements):
-            raise UserError(
-                f"An example that is flattened holds several elements. Received: example {row // self._count} without "
-                f"any in field {self._field!r}. Check the field, or leave the example out."
-            )
-        return example | {self._field: elements[row % self._count % len(elements)]}
+        elements = example.get(self._field)
+        elements = () if elements is None else elements
+        return example | {self._field: elements[row % self._count % len(elements)] if len(elements) else None}
 
 
 def _plain(value):

@@ -58,6 +58,12 @@ class PennTreebankSource:
         pairs = [pair for section in self._sections[split] for file in files[section] for pair in _read(file)]
         return [{"sentence": words, "tree": tags} for words, tags in pairs if words]
 
+    def version(self, split):
+        """Changes with the names, sizes and times of the split's files."""
+        files = self._files()
+        stats = [(path.name, path.stat()) for section in self._sections[split] for path in files[section]]
+        return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+
     def _files(self):
         """`{section: its files in the order of their names}`, with an empty list for a section without any."""
         named: dict[str, pathlib.Path] = {}

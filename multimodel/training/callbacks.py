@@ -1,5 +1,6 @@
 """Keras callbacks of the training loop."""
 
+import collections
 import json
 import signal
 import threading
@@ -14,30 +15,37 @@ class History(keras.callbacks.Callback):
     `expert_load` is `{block: {task: shares}}`: of the choices that the task's positions made, the share that fell on
     each expert. Label tasks, which stop after the encoder, choose none of the decoder's.
 
+    `examples`, `tokens` (ids of real text) and `epochs` count from the first step on. `padding` is of these steps: the
+    share of a task's `inputs` and `targets`, where their lengths vary, that was padding.
+
     With a single task, Keras names no loss of its own: its loss is then weighted, and includes those of routing.
 
     Args:
         file: the path of `history.jsonl`.
         model: the compiled MultiModel.
-        shares: `{task: examples of a step}`.
-        steps: of the whole run.
+        batches: the MixedBatches that `fit` takes its steps from.
         log_every: steps of an interval.
         reporter: shows progress.
     """
 
-    def __init__(self, file, model, shares, steps, log_every, reporter):
+    def __init__(self, file, model, batches, log_every, reporter):
         super().__init__()
-        self.file, self.shares, self.steps, self.log_every = file, shares, steps, log_every
-        self.reporter = reporter
+        self.file, self.log_every, self.reporter = file, log_every, reporter
         self.step = 0
+        self._batches, self._tasks = batches, list(batches.tasks)
+        self._total: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
+        self._recent: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         # The optimizer's own attribute is a number read back from the device; the schedule is a function of the step.
         self._schedule = model.optimizer._learning_rate
 
     def on_train_begin(self, logs=None):
         self._start = time.monotonic()
-        self.reporter.training(self.steps)
+        self.reporter.training(len(self._batches))
 
     def on_train_batch_end(self, batch, logs=None):
+        for task, counts in self._batches.usage(self.step).items():
+            self._total[task].update(counts)
+            self._recent[task].update(counts)
         self.step += 1
         self.reporter.step(self.step, time.monotonic() - self._start)
         self._logs = logs
@@ -49,11 +57,23 @@ class History(keras.callbacks.Callback):
             self._log(self._logs)
         self.reporter.trained()
 
-    def _log(self, logs):
-        losses = {task: float(logs[f"{task}_loss" if len(self.shares) > 1 else "loss"]) for task in self.shares}
-        accuracies = {
-            task: float(logs[f"{task}_accuracy" if len(self.shares) > 1 else "accuracy"]) for task in self.shares
+    def usage(self):
+        """`{task: {"examples", "tokens", "epochs", "padding"}}` since the first step."""
+        return {
+            task: {
+                "examples": counts["examples"],
+                "tokens": counts["tokens"],
+                "epochs": round(counts["examples"] / len(self._batches.examples[task]), 3),
+                "padding": _padding(counts),
+            }
+            for task, counts in self._total.items()
         }
+
+    def _log(self, logs):
+        several = len(self._tasks) > 1
+        losses = {task: float(logs[f"{task}_loss" if several else "loss"]) for task in self._tasks}
+        accuracies = {task: float(logs[f"{task}_accuracy" if several else "accuracy"]) for task in self._tasks}
+        usage = self.usage()
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()  # Keras keeps the state of metrics and variables elsewhere during fit
         record = {
@@ -61,7 +81,8 @@ class History(keras.callbacks.Callback):
             "seconds": round(time.monotonic() - self._start, 2),
             "loss": {task: round(value, 5) for task, value in losses.items()},
             "accuracy": {task: round(value, 5) for task, value in accuracies.items()},
-            "examples": {task: share * self.step for task, share in self.shares.items()},
+            **{name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")},
+            "padding": {task: _padding(counts) for task, counts in self._recent.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
             "expert_load": {
                 block: {task: [round(float(share), 5) for share in shares] for task, shares in by_task.items()}
@@ -73,6 +94,13 @@ class History(keras.callbacks.Callback):
         self.reporter.interval(record)
         self.model.reset_metrics()
         self.model.expert_load.reset()
+        for counts in self._recent.values():
+            counts.clear()
+
+
+def _padding(counts):
+    """`{"inputs", "targets"}`: the share of padding among the positions of a Counter of `usage_of`."""
+    return {name: round(1 - counts[f"real_{name}"] / counts[name], 4) for name in ("inputs", "targets") if counts[name]}
 
 
 class StopOnInterrupt:

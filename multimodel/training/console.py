@@ -1,10 +1,16 @@
 """What a run tells its user, on a terminal and in a log."""
 
+import collections
+import itertools
+import re
 import sys
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+ROLES = ("inputs", "targets")
+LISTED = 20  # lines of a list; the rest is in JSON
 
 
 class Reporter:
@@ -20,13 +26,16 @@ class Reporter:
     def mixture(self, tasks, shares, examples):
         """The shares of a step, and how many examples there are."""
         total = sum(shares.values())
-        table = Table("task", "reads", "writes", "examples", "a step", "share", "too long", title="Each step holds")
+        table = Table(
+            "task", "reads", "writes", "examples", "left out", "a step", "share", "cut", title="Each step holds"
+        )
         for name, task in tasks.items():
             table.add_row(
                 name,
                 task.inputs.modality,
                 task.targets.modality,
                 str(len(examples[name])),
+                _left_out(examples[name]),
                 str(shares[name]),
                 f"{shares[name] / total:.1%}",
                 "not counted" if examples[name].cut is None else str(examples[name].cut),
@@ -72,14 +81,49 @@ class Reporter:
     def evaluating(self, name):
         self.line(f"Scoring {name}")
 
-    def finished(self, run, step, steps, seconds, scores):
-        """The table of scores, and where everything is."""
+    def finished(self, run, step, steps, seconds, scores, usage):
+        """The tables of scores and of what was used, and where everything is."""
         if step < steps:
             self.line(f"Stopped after {step} of {steps} steps; the weights so far are kept and scored.")
         self.scores(scores)
+        self._usage(usage)
         self.line(f"Trained {step} steps in {seconds / 60:.1f} minutes. In {run.folder}:")
         self.line("  metrics.json  scores      predictions/  every scored example")
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
+
+    def check(self, report):
+        """What `multimodel check` found: a table, then each unusable file, and each kind of oddity and duplicate."""
+        table = Table("data", "field", "what is in it", title="Data")
+        for part in report["splits"]:
+            counts = [f"{part[name]} {name}" for name in ("unusable", "incomplete", "odd") if part[name]]
+            data = [f"{part['task']}, {part['split']}", f"{part['examples']} examples", *counts]
+            fields = [(field, _described(found)) for field, found in part["fields"].items()]
+            for cell, field in itertools.zip_longest(data, fields, fillvalue=""):
+                table.add_row(cell, *field)
+            table.add_section()
+        self._console.print(table)
+        self._list("unusable", [f"{one['path']}: {one['reason']}" for one in report["unusable"]])
+        kinds: dict[str, list] = {}
+        for one in report["odd"]:
+            kinds.setdefault(f"{one['task']}: {re.sub(r'[0-9.]+', 'N', one['reason'])}", []).append(one["path"])
+        self._list("odd", [f"{len(paths)} x {kind}, such as {paths[0]}" for kind, paths in kinds.items()])
+        self._list("there twice or more", [_duplicate(one) for one in report["duplicates"]])
+
+    def _list(self, what, lines):
+        if lines:
+            self.line(f"{len(lines)} {what}:")
+            for line in lines[:LISTED]:
+                self.line(f"  {line}")
+            if len(lines) > LISTED:
+                self.line(f"  and {len(lines) - LISTED} more; --json lists all")
+
+    def _usage(self, usage):
+        table = Table("task", "examples", "epochs", "tokens", "padding of inputs", "of targets", title="Trained on")
+        for name, used in usage.items():
+            padding = [f"{used['padding'][role]:.1%}" if role in used["padding"] else "" for role in ROLES]
+            tokens = str(used["tokens"]) if used["tokens"] else ""
+            table.add_row(name, str(used["examples"]), f"{used['epochs']:.1f}", tokens, *padding)
+        self._console.print(table)
 
     def scores(self, scores):
         """A table: each task's metrics beside those of its most frequent training output."""
@@ -91,3 +135,30 @@ class Reporter:
                 baseline = result["baseline"].get(metric)
                 table.add_row(*first, metric, f"{result[metric]:.3f}", "" if baseline is None else f"{baseline:.3f}")
         self._console.print(table)
+
+
+def _left_out(examples):
+    """How many examples are not used, by kind."""
+    counts = collections.Counter(one.kind for one in examples.left_out)
+    return ", ".join(f"{number} {kind}" for kind, number in counts.items())
+
+
+def _described(found):
+    """One field of a split in words."""
+    parts = []
+    for name, value in found.items():
+        if name == "labels":
+            common = sorted(value.items(), key=lambda item: -item[1])
+            shown = common if len(common) <= 6 else [*common[:3], ("...", ""), *common[-2:]]
+            parts.append(", ".join(f"{label} {number}".strip() for label, number in shown))
+        elif isinstance(value, dict):
+            least, most = value["least"], value["most"]
+            parts.append(f"{name} {least}" if least == most else f"{name} {least} to {most}, median {value['median']}")
+        elif name == "too_long" and value:
+            parts.append(f"{value:.1%} too long ({found['then']})")
+    return "; ".join(parts)
+
+
+def _duplicate(group):
+    where = "across splits" if group["across_splits"] else "in one split"
+    return f"{group['task']}, {group['kind']}, {where}, {group['count']}: {', '.join(group['examples'][:3])}"

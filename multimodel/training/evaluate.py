@@ -45,10 +45,12 @@ def _evaluate_task(bundle, task, split, limit, file):
     targets: list = []
     hits = positions = 0.0
     for part in encoded_parts(task, split, limit):
+        if not len(part.rows):
+            continue
         ids, scores = bundle.generate(task.name, part.inputs, part.input_lengths)
         decoded = bundle.decode(task.name, ids)
         if file is not None:
-            _write_predictions(file, split, part, decoded, scores, first=len(outputs))
+            _write_predictions(file, split, part, decoded, scores, new=not outputs)
         outputs += decoded
         targets += part.raw_targets
         weights = weights_of(task, part.targets)
@@ -66,11 +68,11 @@ def _evaluate_task(bundle, task, split, limit, file):
     return {"examples": len(targets)} | {name: scores[name] for name in task.metrics} | {"baseline": baseline}
 
 
-def _write_predictions(file, split, examples, outputs, scores, first):
-    """One JSON object a line, from row `first` of the split on. A picture or a clip is named by its row."""
+def _write_predictions(file, split, part, outputs, scores, new):
+    """One JSON object a line. A picture or a clip is named by its row."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a" if first else "w", encoding="utf-8") as lines:
-        for row, (target, output, value) in enumerate(zip(examples.raw_targets, outputs, scores, strict=True)):
-            shown = examples.raw_inputs[row] if examples.raw_inputs else f"{split}[{first + row}]"
+    names = part.raw_inputs or [f"{split}[{row}]" for row in part.rows]
+    with file.open("w" if new else "a", encoding="utf-8") as lines:
+        for shown, target, output, value in zip(names, part.raw_targets, outputs, scores, strict=True):
             record = {"input": shown, "target": target, "output": output, "score": round(float(value), 4)}
             lines.write(json.dumps(record, ensure_ascii=False) + "\n")

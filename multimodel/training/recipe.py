@@ -5,7 +5,7 @@ import re
 
 from multimodel.body import Body
 from multimodel.errors import UserError, unknown
-from multimodel.tasks.mixture import Mixture
+from multimodel.tasks.mixture import Epochs, Mixture
 from multimodel.training.schedule import check_schedule
 
 
@@ -17,7 +17,7 @@ class Recipe:
         name: of the recipe; the default folder of its run is `runs/NAME`.
         mixture: tasks and their rates.
         body: shared by all tasks.
-        steps: optimizer steps; each sees a share of every task.
+        steps: optimizer steps, or Epochs; each step sees a share of every task.
         batch_size: examples of a step, all tasks together.
         learning_rate: its peak, after `warmup_steps`.
         warmup_steps: until the peak; at most half of `steps`.
@@ -43,7 +43,7 @@ class Recipe:
     name: str
     mixture: Mixture
     body: Body
-    steps: int
+    steps: int | Epochs
     batch_size: int = 128
     learning_rate: float = 2e-3
     warmup_steps: int = 100
@@ -78,6 +78,8 @@ class Recipe:
             ("seed", 0, 2**32 - 1),
         ):
             value = getattr(self, field)
+            if isinstance(value, Epochs):
+                continue
             if not low <= value <= high:
                 raise UserError(f"{field} is between {low} and {high}. Received: {field}={value!r}.")
         check_schedule(self.schedule)

@@ -1,5 +1,6 @@
 """A run's folder: what is written there, and when it may be replaced."""
 
+import collections
 import importlib.metadata
 import json
 import pathlib
@@ -10,6 +11,7 @@ import tempfile
 import keras
 
 from multimodel.errors import UserError
+from multimodel.tasks.examples import INCOMPLETE
 
 VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
 SETTINGS = (
@@ -25,7 +27,7 @@ SETTINGS = (
     "lazy_experts",
     "loss_weights",
 )
-CONTENTS = ("run.json", "metrics.json", "history.jsonl", "model", "predictions")
+CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions")
 
 
 class Run:
@@ -84,10 +86,28 @@ class Run:
         }
         write_json(self.folder / "run.json", self._record)
 
-    def finish(self, recipe, step, seconds, parameters, scores):
-        """Records scores; a run that stopped before its last step is not `finished`."""
+    def list_left_out(self, left_out):
+        """Lists unusable and too long examples in `left_out.jsonl`, where there are any, and counts all in `run.json`.
+
+        Args:
+            left_out: `{task: {split: list of LeftOut}}`.
+        """
+        rows = [(task, split, one) for task, splits in left_out.items() for split, of in splits.items() for one in of]
+        listed = [{"task": task, "split": split} | vars(one) for task, split, one in rows if one.kind != INCOMPLETE]
+        if listed:
+            lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in listed)
+            (self.folder / "left_out.jsonl").write_text(lines, encoding="utf-8", errors="surrogateescape")
+        counts = {
+            task: {split: dict(collections.Counter(one.kind for one in of)) for split, of in splits.items()}
+            for task, splits in left_out.items()
+        }
+        self._record["left_out"] = counts
+        write_json(self.folder / "run.json", self._record)
+
+    def finish(self, recipe, step, seconds, parameters, scores, usage):
+        """Records scores and what was used; a run that stopped before its last step is not `finished`."""
         metrics = {"recipe": recipe.name, "step": step, "seconds": round(seconds, 1), "parameters": parameters}
-        write_json(self.folder / "metrics.json", metrics | {"tasks": scores})
+        write_json(self.folder / "metrics.json", metrics | {"tasks": scores, "usage": usage})
         if step < recipe.steps:
             self.fail(f"stopped by the user after {step} of {recipe.steps} steps")
         else:

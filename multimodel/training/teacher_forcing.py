@@ -33,7 +33,7 @@ class TeacherForcing(keras.Model):
 
 
 class TeacherForcedScores:
-    """Sums over any number of EncodedExamples of one task.
+    """Sums over any number of EncodedParts of one task.
 
     Args:
         model: a MultiModel.

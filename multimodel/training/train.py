@@ -8,9 +8,11 @@ import keras
 
 from multimodel.backend import XLA
 from multimodel.errors import UserError, unknown
-from multimodel.export.bundle import Bundle, vocabularies_of
+from multimodel.export.bundle import Bundle
 from multimodel.tasks.batches import MixedBatches
-from multimodel.tasks.examples import encoded_parts, require_data, sampled_field, training_examples
+from multimodel.tasks.encoded import training_examples
+from multimodel.tasks.examples import encoded_parts, require_data, train_vocabularies
+from multimodel.tasks.mixture import Epochs
 from multimodel.training.build import build_model, compile_model
 from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
@@ -65,16 +67,18 @@ def train(
     run.claim(fresh)
     reporter = Reporter()
     keras.utils.set_random_seed(recipe.seed)
-    batches, bundle = prepare(recipe, precision, xla, reporter)
+    recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter)
     run.start(recipe, bundle.model, precision, xla)  # not before: data that cannot be read must not cost a former run
+    run.list_left_out(left_out)
     if verbose:
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
     try:
         try:
-            step, seconds = fit(bundle.model, batches, recipe, run, reporter, log_every)
+            step, seconds, usage = fit(bundle.model, batches, recipe, run, reporter, log_every)
         except UserError:  # an example that cannot be read must not cost the steps before it
             bundle.save(run.folder / "model")
             raise
+        run.list_left_out({name: {"train": part.left_out} | left_out[name] for name, part in batches.examples.items()})
         batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
         bundle.save(run.folder / "model")
         scores = evaluate(
@@ -83,8 +87,8 @@ def train(
     except BaseException as error:
         run.fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         raise
-    run.finish(recipe, step, seconds, bundle.model.count_params(), scores)
-    reporter.finished(run, step, recipe.steps, seconds, scores)
+    run.finish(recipe, step, seconds, bundle.model.count_params(), scores, usage)
+    reporter.finished(run, step, recipe.steps, seconds, scores, usage)
     return bundle
 
 
@@ -104,52 +108,45 @@ def resolve(recipe, tasks, changes):
         nets = {name: net for name, net in recipe.nets.items() if name in used}
         weights = {name: weight for name, weight in recipe.loss_weights.items() if name in mixture.tasks}
         recipe = dataclasses.replace(recipe, mixture=mixture, nets=nets, loss_weights=weights)
-    recipe.mixture.shares(recipe.batch_size)
+    recipe.mixture.require_room(recipe.batch_size)
     for task in recipe.mixture.tasks.values():
         check_metrics(task.metrics)
     return recipe
 
 
 def prepare(recipe, precision, xla, reporter):
-    """Data, vocabularies and the built model of a recipe: `(batches, bundle)`."""
+    """Data, vocabularies and the built model of a recipe.
+
+    Returns:
+        `(recipe, batches, bundle, left_out)`, the recipe with a number of steps, and the last one
+        `{task: {split: list of LeftOut}}`.
+    """
     tasks = recipe.mixture.tasks
-    shares = recipe.mixture.shares(recipe.batch_size)
     require_data(tasks)
+    shares = recipe.mixture.shares(recipe.batch_size)
     train_vocabularies(tasks)
     examples = {name: training_examples(task) for name, task in tasks.items()}
-    for task in tasks.values():
-        for _ in encoded_parts(task, "test", CHECKED):
-            pass  # what cannot be scored is found before training, not after
+    left_out = {name: {"train": examples[name].left_out} for name in tasks}
+    for name, task in tasks.items():  # what cannot be scored is found before training, not after
+        left_out[name]["test"] = [one for part in encoded_parts(task, "test", CHECKED) for one in part.left_out]
+    if isinstance(recipe.steps, Epochs):
+        steps = recipe.steps.steps({name: len(part) for name, part in examples.items()}, shares)
+        recipe = dataclasses.replace(recipe, steps=steps)
     reporter.mixture(tasks, shares, examples)
     batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
     model = build_model(recipe, precision)
     compile_model(model, recipe, batches[0], xla)
     inputs, targets = ({name: getattr(task, role) for name, task in tasks.items()} for role in ("inputs", "targets"))
-    return batches, Bundle(model, inputs, targets)
-
-
-def train_vocabularies(tasks):
-    """Trains each vocabulary that is not yet trained on the training text of all features that share it."""
-    features = [(task, feature) for task in tasks.values() for feature in (task.inputs, task.targets)]
-    for vocabulary in vocabularies_of([feature for _, feature in features]):
-        if not vocabulary.trained:
-            vocabulary.train(
-                [
-                    text
-                    for task, feature in features
-                    if getattr(feature, "vocabulary", None) is vocabulary
-                    for text in sampled_field(task, feature, "train")
-                ]
-            )
+    return recipe, batches, Bundle(model, inputs, targets), left_out
 
 
 def fit(model, batches, recipe, run, reporter, log_every):
-    """Runs Keras `fit` and returns the steps done and the seconds they took.
+    """Runs Keras `fit`: the steps done, the seconds they took, and what they used of each task.
 
     Raises:
         UserError: if an example cannot be read that was not read beforehand.
     """
-    history = History(run.folder / "history.jsonl", model, batches.shares, recipe.steps, log_every, reporter)
+    history = History(run.folder / "history.jsonl", model, batches, log_every, reporter)
     start = time.monotonic()
     with StopOnInterrupt(reporter) as interrupt, warnings.catch_warnings():
         # Label tasks alone leave mixer and decoder without gradients, and are right to.
@@ -168,4 +165,4 @@ def fit(model, batches, recipe, run, reporter, log_every):
             if keras.backend.backend() == "jax":
                 model.jax_state_sync()
             raise batches.error from None
-    return history.step, time.monotonic() - start
+    return history.step, time.monotonic() - start, history.usage()
