@@ -62,6 +62,14 @@ def test_first_step(run, monkeypatch):
     assert all(0 < line["fit_one_step_s"] <= line["first_step_s"] for line in lines)
 
 
+def test_a_large_table(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("MULTIMODEL_CACHE", str(tmp_path))  # which the script sets to a place of its own
+    (line,) = run("large_table", "--rows", "64", "--size", "8", "--batch", "8")
+    assert len(line["memory_mb"]) >= 4
+    assert line["encoded_mb"] == 0
+    assert line["examples_per_s"] > 0
+
+
 def test_experts(run):
     (line,) = run("experts", "--rounds", "2", SIZES=((8, 4, 32),))
     assert line["experts"] == 4

@@ -1,15 +1,14 @@
-"""Tasks, sources and mixtures: shares, order, and errors that name their place."""
+"""Tasks and mixtures: shares, lengths, order, and errors that name their place."""
 
-import json
+import dataclasses
 
 import numpy as np
-import PIL.Image
 import pytest
 
 from multimodel import Mixture, Task, UserError, Vocabulary
-from multimodel.tasks import ArraySource, Audio, Image, JsonlSource, Label, Text
+from multimodel.tasks import ArraySource, Audio, Epochs, Image, Label, Text
 from multimodel.tasks.batches import MixedBatches
-from multimodel.tasks.examples import encode_examples
+from multimodel.tasks.encoded import encode_examples
 
 LABEL = Label("kind", ("even", "odd"))
 
@@ -49,6 +48,79 @@ def test_shares(rates, batch_size, shares):
     assert sum(found.values()) == batch_size
     assert sorted(found.values()) == sorted(shares)
     assert min(found.values()) >= 1
+
+
+def sized(name, size):
+    return task(name, size)
+
+
+def test_rates_follow_sizes():
+    tasks = [sized("a", 100), sized("b", 25), sized("c", 1)]
+    assert Mixture.by_size(tasks).rates == {"a": 100, "b": 25, "c": 1}
+    assert Mixture.by_size(tasks, temperature=2).rates == {"a": 10, "b": 5, "c": 1}
+    assert Mixture.by_size(tasks, cap=25).rates == {"a": 25, "b": 25, "c": 1}
+    assert Mixture.by_size(tasks).shares(126) == {"a": 100, "b": 25, "c": 1}
+
+
+def test_sizes_are_not_read_before_they_are_needed():
+    class Unread(ArraySource):
+        def examples(self, split):
+            raise AssertionError("read")
+
+    unread = Task("a", Unread({"train": {"image": []}}), Image("image", 4, 4), LABEL)
+    mixture = Mixture.by_size([unread, sized("b", 3)])
+    assert mixture.only(["b"]).rates == {"b": 3}
+    assert mixture.net_names() == {"image_input", "a_output", "b_output"}
+
+
+def test_a_mixture_inside_shares_its_rate_out():
+    inner = Mixture({sized("b", 4): 3, sized("c", 4): 1})
+    mixture = Mixture({sized("a", 4): 1, inner: 2})
+    assert mixture.rates == {"a": 1, "b": 1.5, "c": 0.5}
+    assert list(mixture.tasks) == ["a", "b", "c"]
+    assert mixture.only(["a", "c"]).rates == {"a": 1, "c": 2}
+    by_size = Mixture.by_size([inner, sized("d", 4)])
+    assert by_size.rates == {"b": 6, "c": 2, "d": 4}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"),
+    [
+        (Epochs(), 1000),
+        (Epochs(2), 2000),
+        (Epochs(0.5), 500),
+        (Epochs(1, "first"), 1),
+        (Epochs(3, "first"), 3),
+        (Epochs(1, "middle"), 10),
+        (Epochs(1.05, "middle"), 11),
+    ],
+)
+def test_the_length_of_training_on_very_unequal_sizes(epochs, steps):
+    sizes, shares = {"large": 10_000, "middle": 30, "tiny": 1}, {"large": 10, "middle": 3, "tiny": 1}
+    assert epochs.steps(sizes, shares) == steps
+
+
+def test_epochs_begin_anew_until_the_last_task_is_through():
+    """Of a task of 1 and one of 50 examples, each sees all of its own, whatever the other does."""
+    tasks, shares = [sized("tiny", 1), sized("large", 50)], {"tiny": 2, "large": 4}
+    steps = Epochs().steps({"tiny": 1, "large": 50}, shares)
+    made = batches(tasks, shares, steps=steps)
+    seen = {name: np.concatenate([made.rows(name, step) for step in range(steps)]) for name in shares}
+    assert steps == 13
+    assert set(seen["large"]) == set(range(50))
+    assert (seen["tiny"] == 0).all()
+
+
+def test_a_later_batch_costs_no_earlier_ones(monkeypatch):
+    """From step s on, the first batch reads the rows of its own step alone, and is what a run from the start sees."""
+    made = batches([task("a")], {"a": 4}, steps=10**6)
+    reads = []
+    arrays = made.examples["a"].arrays
+    monkeypatch.setattr(made.examples["a"], "arrays", lambda rows: reads.append(len(rows)) or arrays(rows))
+    x, _, _ = next(iter(made.dataset(first=999_000)))
+    assert sum(reads) <= 4 * 5  # the batch, the one that shapes are taken from, and those read ahead
+    fresh = batches([task("a")], {"a": 4}, steps=10**6)
+    np.testing.assert_array_equal(x["a"]["inputs"], fresh[999_000][0]["a"]["inputs"])
 
 
 def test_a_batch_is_a_function_of_seed_and_step():
@@ -115,12 +187,20 @@ def test_the_end_of_training_waits_for_no_tuner():
             "share 'text_input'",
         ),
         (lambda: Mixture({sound_task("a", 8000): 1, sound_task("b", 16000): 1}), "share 'audio_input'"),
+        (lambda: Mixture.by_size([task("a")], temperature=0.5), "Received: temperature=0.5"),
+        (lambda: Epochs(0), "positive and finite. Received: count=0"),
+        (lambda: Epochs(1, "b").steps({"a": 3}, {"a": 1}), "Unknown task. Received: task='b'"),
+        (lambda: dataclasses.replace(task("a"), max_unusable=1), "max_unusable=1"),
+        (lambda: dataclasses.replace(text_task("a", Vocabulary(400)), augmentation=(1,)), "augmentation of text"),
         (lambda: Vocabulary(400, "a/b"), "vocabulary's name"),
         (lambda: Vocabulary(400).train(["", ""]), "Received: 2 empty strings"),
         (lambda: ArraySource({"train": {"a": [1], "b": []}}), "one length. Received: {'a': 1, 'b': 0}"),
         (lambda: encode_examples(task("a"), "tset"), "Unknown split. Received: split='tset'"),
         (lambda: encode_examples(task("a", 0), "train"), "at least one example. Received: 0"),
-        (lambda: encode_examples(task("a", kind=["even"] * 9 + ["evne"]), "train"), r"'kind', example 9 \('evne'\)"),
+        (
+            lambda: encode_examples(task("a", kind=["even"] * 9 + ["evne"]), "train"),
+            r"'kind', example 9: a label must be one of even, odd. Received: 'evne'",
+        ),
         (
             lambda: encode_examples(task("a", image=["no.png"] * 10), "train"),
             r"'image', example 0 \('no.png'\): No such",
@@ -134,53 +214,5 @@ def test_mistakes_are_named(build, message):
 
 def test_a_missing_field_is_named():
     source = ArraySource({"train": {"picture": [1]}})
-    with pytest.raises(UserError, match=r"has the field 'image'. Received: example 0 with \['picture'\]"):
+    with pytest.raises(UserError, match=r"has the field 'kind'. Received: example 0 with \['picture'\]"):
         encode_examples(Task("a", source, Image("image", 4, 4), LABEL), "train")
-
-
-def jsonl(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def test_jsonl_splits_by_share_without_overlap(tmp_path):
-    path = jsonl(tmp_path / "pairs.jsonl", [{"en": str(i)} for i in range(100)])
-    source = JsonlSource(path, held_out={"validation": 0.05, "test": 0.1})
-    found = {split: [row["en"] for row in source.examples(split)] for split in source.splits}
-    assert sorted(sum(found.values(), []), key=int) == [str(i) for i in range(100)]
-    assert {split: len(rows) for split, rows in found.items()} == pytest.approx(
-        {"train": 85, "validation": 5, "test": 10}, abs=1
-    )
-
-
-def test_jsonl_of_several_files_and_paths_beside_them(tmp_path):
-    PIL.Image.new("RGB", (4, 4), (9, 9, 9)).save(tmp_path / "cat.png")
-    paths = {
-        split: jsonl(tmp_path / f"{split}.jsonl", [{"image": "cat.png", "text": "cat"}]) for split in ("train", "test")
-    }
-    source = JsonlSource(splits=paths)
-    assert source.splits == ("train", "test")
-    label = Label("text", ("cat",))
-    made = encode_examples(Task("a", source, Image("image", 4, 4), label), "test")
-    assert (made.inputs == 9).all()
-    assert made.raw_targets == ["cat"]
-
-
-def test_text_that_is_also_a_file_stays_text(tmp_path):
-    (tmp_path / "cat").write_text("a file of that name")
-    source = JsonlSource(jsonl(tmp_path / "train.jsonl", [{"text": "cat"}] * 3), held_out={})
-    assert source.examples("train")[0] == {"text": "cat"}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"), [("{\n", "line 1: not JSON"), ('{"a": 1}\n[1]\n', "line 2: each line is a JSON object")]
-)
-def test_a_bad_line_is_named(tmp_path, content, message):
-    (tmp_path / "bad.jsonl").write_text(content)
-    with pytest.raises(UserError, match=message):
-        JsonlSource(tmp_path / "bad.jsonl").examples("train")
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere.jsonl', which is no file"):
-        JsonlSource(tmp_path / "nowhere.jsonl").examples("train")

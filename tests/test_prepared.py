@@ -9,7 +9,8 @@ import pytest
 
 from multimodel import UserError
 from multimodel.tasks import animals, numbers, python_ast, scenes, speech
-from multimodel.tasks.prepared import PreparedSource, cache_folder
+from multimodel.tasks.cache import cache_folder
+from multimodel.tasks.prepared import PreparedSource
 from multimodel.tasks.syntax_trees import bracketed
 
 SPEECH = sys.modules["multimodel.tasks.spoken_words"]
@@ -55,7 +56,7 @@ def test_a_damaged_dataset_is_built_again(own_cache, damage):
     builds = []
     made = source(builds)
     made.prepare()
-    file = made.folder / ("manifest.json" if damage == "manifest" else "train.npz")
+    file = made._folder / ("manifest.json" if damage == "manifest" else "train.npz")
     content = file.read_bytes()
     if damage == "missing":
         file.unlink()
@@ -202,5 +203,5 @@ def test_an_unknown_voice_is_an_error_not_another_voice():
 def test_the_manifest_names_every_file():
     made = numbers()
     made.prepare()
-    files = json.loads((made.folder / "manifest.json").read_text())["files"]
+    files = json.loads((made._folder / "manifest.json").read_text())["files"]
     assert set(files) == {f"{split}.npz" for split in made.splits}

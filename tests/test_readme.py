@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 
+import PIL.Image
 import pytest
 
 from multimodel.cli import run_command
@@ -21,13 +22,18 @@ def blocks(language):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, quickstart):
-    """An empty folder with a run of two steps where the README has one of many."""
+    """A folder with a run of two steps where the README has one of many, and with a user's files."""
     folder = tmp_path_factory.mktemp("readme")
     run = folder / "runs" / "quickstart"
     shutil.copytree(quickstart[0], run)
     write_examples(run / "examples")
     rows = [json.dumps({"quiet": f"hello {i}", "loud": f"HELLO {i}"}) for i in range(40)]
     (folder / "pairs.jsonl").write_text("\n".join(rows))
+    (folder / "shout.py").write_text(blocks("python")[1])
+    for name in ("photos/cat/1", "photos/dog/2"):
+        file = folder / f"{name}.png"
+        file.parent.mkdir(parents=True)
+        PIL.Image.effect_noise((30, 20), 90).save(file)
     return folder
 
 
@@ -46,7 +52,7 @@ def test_commands(place, monkeypatch, capsys):
 def test_python(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     found = blocks("python")
-    assert len(found) == 4
+    assert len(found) == 5
     for code in found:
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out
@@ -56,9 +62,7 @@ def test_python(place, monkeypatch, capsys):
 
 def test_a_task_takes_under_twenty_lines(place, monkeypatch):
     monkeypatch.chdir(place)
-    code = blocks("python")[1]
-    assert len(code.splitlines()) < 20
-    pathlib.Path("shout.py").write_text(code)
+    assert len(pathlib.Path("shout.py").read_text().splitlines()) < 20
     assert run_command(["train", "shout.py", "--steps", "2"]) == 0
     assert json.loads(pathlib.Path("runs/shout/metrics.json").read_text())["tasks"]["shout"]["examples"] in (4, 5)
 

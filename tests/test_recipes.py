@@ -50,7 +50,7 @@ def test_quickstart_cuts_less_than_one_in_a_hundred(quickstart):
     table = [
         line.split("│") for line in quickstart[1].split("Training")[0].splitlines() if "image" in line or "text" in line
     ]
-    cells = {row[1].strip(): (int(row[4]), int(row[7])) for row in table if len(row) > 8}
+    cells = {row[1].strip(): (int(row[4]), int(row[8])) for row in table if len(row) > 9}
     assert len(cells) == 6
     for task, (examples, cut) in cells.items():
         assert cut <= examples / 100, task

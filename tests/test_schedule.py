@@ -65,7 +65,7 @@ def test_settings_reach_the_optimizer(tmp_path):
 
     changes = {"schedule": "exponential_tail", "betas": (0.85, 0.997), "epsilon": 1e-6, "loss_weights": {"upper": 0.0}}
     recipe = dataclasses.replace(tiny_recipe.recipe(), **changes)
-    batches, bundle = prepare(recipe, "float32", "auto", Reporter(quiet=True))
+    _, batches, bundle, _ = prepare(recipe, "float32", "auto", Reporter(quiet=True))
     optimizer = bundle.model.optimizer
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.85, 0.997, 1e-6)
     assert isinstance(optimizer._learning_rate, ExponentialTail)

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from multimodel.tasks import ArraySource, Image, Label, Task, Text, Vocabulary
-from multimodel.tasks.examples import EncodedExamples
+from multimodel.tasks.examples import EncodedPart
 from multimodel.training.teacher_forcing import TeacherForcedScores
 
 TEXT = Task("text", ArraySource({}), Text("a", Vocabulary(400), 3), Text("b", Vocabulary(400), 3))
@@ -29,7 +29,7 @@ def scores(task, logits, targets, names):
     """Scores of these logits, in two parts."""
     forced, rows = TeacherForcedScores(Fixed(task.name, logits), task), np.arange(len(targets), dtype="int32")
     for part in (slice(None, 1), slice(1, None)):
-        forced.add(EncodedExamples(rows[part], None, targets[part], None, [], 0))
+        forced.add(EncodedPart(rows[part], rows[part], None, targets[part], None, None, [], []))
     return forced.scores(names)
 
 

@@ -64,7 +64,8 @@ def test_bad_data_is_named_and_costs_no_former_run(tmp_path):
     before = (tmp_path / "run" / "metrics.json").read_bytes()
     recipe = tiny_recipe.recipe()
     recipe.mixture.tasks["upper"].source._columns["train"]["text"][5] = 7
-    with pytest.raises(mm.UserError, match="Task 'upper', field 'text', example 5"):
+    recipe.mixture.tasks["upper"].source._columns["train"]["text"][6] = 7  # one of a hundred is left out
+    with pytest.raises(mm.UserError, match="Task 'upper', field 'text', example 5: .* Received: 2 unusable of 100"):
         mm.train(recipe, tmp_path / "run", fresh=True)
     assert (tmp_path / "run" / "metrics.json").read_bytes() == before
     with pytest.raises(mm.UserError, match="example 5"):
