@@ -172,10 +172,15 @@ class Image(Feature):
         return np.stack([self._encode_one(value) for value in values]), None
 
     def _encode_one(self, value):
-        if tuple(value.shape[:2]) == (self.height, self.width):
-            return value
-        scaled = tf.image.resize(value, (self.height, self.width), antialias=True)
-        return tf.cast(tf.clip_by_value(tf.round(scaled), 0, 255), tf.uint8).numpy()
+        size = (self.height, self.width)
+        return value if value.shape[:2] == size else _scaled(value, tf.constant(size)).numpy()
+
+
+@tf.function(input_signature=[tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((2,), tf.int32)])
+def _scaled(picture, size):
+    """A picture `(h, w, 3)` at another size; compiled, so that several threads scale at once."""
+    scaled = tf.image.resize(picture, size, antialias=True)
+    return tf.cast(tf.clip_by_value(tf.round(scaled), 0, 255), tf.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
