@@ -95,7 +95,7 @@ def test_speech_of_the_wall_street_journal_is_read_from_a_local_folder(tmp_path,
     (tmp_path / "wsj").mkdir()
     (tmp_path / "wsj" / "train.jsonl").write_text('{"audio": "a.wav", "text": "hello"}\n')
     source = paper.speech()
-    assert source.examples("train") == [{"audio": "a.wav", "text": "hello"}]
+    assert list(source.examples("train")) == [{"audio": "a.wav", "text": "hello"}]
     assert source.folder == tmp_path / "wsj"
 
 

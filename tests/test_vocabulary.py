@@ -2,6 +2,7 @@
 
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -89,3 +90,12 @@ def test_long_text_is_cut_and_counted(vocabulary):
 def test_what_is_no_text_is_refused(vocabulary, value):
     with pytest.raises(UnreadableInputError, match="text must be"):
         Text("t", vocabulary, 6).read(value)
+
+
+def test_a_random_seed_takes_no_vocabulary_away(vocabulary):
+    """TensorFlow drops tokenizers when a seed is set: a loaded model must still answer."""
+    before = vocabulary.encode(["one two"]).to_list()
+    keras.utils.set_random_seed(3)
+    assert vocabulary.encode(["one two"]).to_list() == before
+    keras.utils.set_random_seed(4)
+    assert vocabulary.decode(before).numpy().tolist() == [b"one two"]

@@ -107,18 +107,28 @@ class Vocabulary:
         texts = tf.convert_to_tensor(texts)
         for character, escape in _ESCAPES:
             texts = tf.strings.regex_replace(texts, character, escape)
-        return self._tokenizer.tokenize(texts)
+        return self._with_tokenizer(lambda tokenizer: tokenizer.tokenize(texts))
 
     def decode(self, ids):
         """Ids `(b, m)` -> string tensor `(b,)`; id 1 ends a row, and bytes that are no UTF-8 become U+FFFD."""
         self._require_trained()
         ids = tf.cast(ids, tf.int32)
-        known = (ids != PADDING) & (ids < self._tokenizer.vocab_size())  # `size` is what was asked for, at most
+        size = self._with_tokenizer(lambda tokenizer: tokenizer.vocab_size())  # `self.size` is what was asked for
+        known = (ids != PADDING) & (ids < size)
         before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0
-        texts = self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end & known))
+        pieces = tf.ragged.boolean_mask(ids, before_end & known)
+        texts = self._with_tokenizer(lambda tokenizer: tokenizer.detokenize(pieces))
         for character, escape in reversed(_ESCAPES):
             texts = tf.strings.regex_replace(texts, escape, character)
         return texts
+
+    def _with_tokenizer(self, call):
+        """`call(tokenizer)`; TensorFlow drops the tokenizer's model whenever a random seed is set."""
+        try:
+            return call(self._tokenizer)
+        except tf.errors.NotFoundError:
+            self.load(self._model)
+            return call(self._tokenizer)
 
     def _require_trained(self):
         if not self.trained:
