@@ -54,7 +54,7 @@ def test_every_odd_file_is_named(tmp_path, odds, capsys):
     code = run_command(["check", str(tmp_path), "--json"])
     shown = json.loads(capsys.readouterr().out)
     assert code == 3
-    assert {one["path"] for one in shown["unusable"]} == set(unusable)
+    assert {one["path"] for one in shown["unusable"]} == {str(tmp_path / name) for name in unusable}
 
 
 def test_a_good_folder_is_good(tmp_path, capsys):

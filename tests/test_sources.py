@@ -235,10 +235,10 @@ def test_bad_rows_are_left_out_and_listed_and_too_many_are_an_error(tmp_path):
     made = encode_examples(pictures(source, max_unusable=0.1), "train")
     assert len(made) == 18
     assert [(one.row, one.kind, one.path, one.field) for one in made.left_out] == [
-        (7, UNUSABLE, "7.png", "file"),
-        (19, UNUSABLE, "19.png", "file"),
+        (7, UNUSABLE, str(tmp_path / "7.png"), "file"),
+        (19, UNUSABLE, str(tmp_path / "19.png"), "file"),
     ]
-    with pytest.raises(UserError, match=r"'file', example 7 \('7.png'\): not a readable image .* max_unusable=0.05"):
+    with pytest.raises(UserError, match=r"'file', example 7 \('.*7.png'\): not a readable image .* max_unusable=0.05"):
         encode_examples(pictures(source, max_unusable=0.05), "train")
 
 

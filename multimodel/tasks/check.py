@@ -180,7 +180,7 @@ def _examine(part, split, examples, chunk):
             folder = folder_of(part.source)
             read = [(f, *read_field(f, example, row, place, folder, examine=True)) for f in present]
             found.append(
-                _row(example, place, read) if read else LeftOut(row, INCOMPLETE, place, None, "no text or file")
+                _row(example, place, folder, read) if read else LeftOut(row, INCOMPLETE, place, None, "no text or file")
             )
         except LeftOutError as error:
             found.append(error.left_out)
@@ -193,11 +193,12 @@ def _examine(part, split, examples, chunk):
     return found
 
 
-def _row(example, place, read):
+def _row(example, place, folder, read):
     feature, value, _ = read[0]
     named = example[feature.field]
+    is_file = feature.modality in ("image", "audio") and isinstance(named, str)
     return _Row(
-        path=named if feature.modality in ("image", "audio") and isinstance(named, str) else place,
+        path=str(pathlib.Path(folder, named)) if is_file else place,
         sizes={f.field: _size(f, value) for f, value, _ in read},
         exact=fingerprints.exact(feature.modality, value),
         near=fingerprints.near(feature.modality, value),

@@ -264,8 +264,7 @@ def read_field(feature, example, row, path, folder, examine=False):
         reason = f"every example has the field {feature.field!r}. Received: example {row} with {sorted(example)}"
         raise LeftOutError(LeftOut(row, INCOMPLETE, path, None, reason))
     if isinstance(value, str) and feature.modality in ("image", "audio"):
-        path = value
-        value = str(pathlib.Path(folder, value))
+        path = value = str(pathlib.Path(folder, value))
     try:
         return feature.examine(value) if examine else feature.read(value)
     except UnreadableInputError as error:

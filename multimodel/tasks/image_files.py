@@ -23,7 +23,11 @@ def decode_image(file, path=""):
     Raises:
         Exception: of many types, Pillow's own, where the content is no picture or more than MAX_PIXELS.
     """
-    with PIL.Image.open(file) as picture:
+    try:
+        picture = PIL.Image.open(file)
+    except PIL.UnidentifiedImageError:  # whose message shows a Python object
+        raise ValueError("of no format that is known here") from None
+    with picture:
         if picture.width * picture.height > MAX_PIXELS:
             raise ValueError(f"{picture.width} x {picture.height} pixels, more than {MAX_PIXELS}: a decompression bomb")
         odd = _oddities(picture, path)
