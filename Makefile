@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
-# Tests compile more than they compute.
+# Tests compile more than they compute. TensorFlow keeps what it compiled until the process ends (400 MB for each small
+# run of training), hence several processes.
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 .PHONY: quickstart test lint bench clean
@@ -16,7 +17,8 @@ quickstart: $(VENV)/quickstart.installed
 
 test: $(VENV)/dev.installed
 	KERAS_BACKEND=jax XLA_FLAGS="$(QUICK_XLA)" $(PYTEST) tests/core tests/test_run.py
-	KERAS_BACKEND=tensorflow $(PYTEST)
+	KERAS_BACKEND=tensorflow $(PYTEST) tests/core
+	KERAS_BACKEND=tensorflow $(PYTEST) --ignore=tests/core
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .
