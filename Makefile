@@ -7,7 +7,8 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
 # Tests compile more than they compute. TensorFlow keeps what it compiled until the process ends (400 MB for each small
-# run of training), hence several processes.
+# run of training), hence several goes.
+OF_THE_QUICKSTART := tests/test_recipes.py tests/test_readme.py tests/test_benchmarks.py
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 .PHONY: quickstart test lint bench clean
@@ -18,7 +19,8 @@ quickstart: $(VENV)/quickstart.installed
 test: $(VENV)/dev.installed
 	KERAS_BACKEND=jax XLA_FLAGS="$(QUICK_XLA)" $(PYTEST) tests/core tests/test_run.py
 	KERAS_BACKEND=tensorflow $(PYTEST) tests/core
-	KERAS_BACKEND=tensorflow $(PYTEST) --ignore=tests/core
+	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_THE_QUICKSTART)
+	KERAS_BACKEND=tensorflow $(PYTEST) $(addprefix --ignore=,tests/core $(OF_THE_QUICKSTART))
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .

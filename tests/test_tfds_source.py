@@ -155,6 +155,7 @@ def test_a_bad_example_met_in_training_is_named_and_costs_no_weights(tmp_path, m
     with pytest.raises(mm.UserError, match=r"^Task 'colours', field 'image', example 40 \('broken'\)"):
         mm.train(recipe, tmp_path / "run", log_every=1)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    assert json.loads((tmp_path / "run" / "left_out.jsonl").read_text())["row"] == 40
     assert mm.load(tmp_path / "run").predict("colours", images[:1])[0] in ("red", "blue")
 
 

@@ -78,7 +78,10 @@ def train(
         except UserError:  # an example that cannot be read must not cost the steps before it
             bundle.save(run.folder / "model")
             raise
-        run.list_left_out({name: {"train": part.left_out} | left_out[name] for name, part in batches.examples.items()})
+        finally:  # some rows are not read before their batch
+            run.list_left_out(
+                {name: left_out[name] | {"train": part.left_out} for name, part in batches.examples.items()}
+            )
         batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
         bundle.save(run.folder / "model")
         scores = evaluate(
