@@ -51,6 +51,16 @@ def train(
     precision: Annotated[str, typer.Option(help="float32 or mixed_bfloat16.")] = "float32",
     xla: Annotated[str, typer.Option(help="Compile steps with XLA: on, off, or auto, where it wins.")] = "auto",
     log_every: Annotated[int, typer.Option(help="Steps from one logged line to the next.")] = 50,
+    save_every: Annotated[
+        Optional[int], typer.Option(help="Steps from one checkpoint to the next; else as often as costs 1 % at most.")
+    ] = None,
+    validate_every: Annotated[
+        Optional[int], typer.Option(help="Steps from one scoring of the validation splits to the next.")
+    ] = None,
+    patience: Annotated[
+        Optional[int], typer.Option(help="Validations without a better score until training stops.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is in the folder.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the run that is in the folder.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the model and full errors.")] = False,
 ):
@@ -63,13 +73,17 @@ def train(
         out,
         tasks=_names(tasks),
         fresh=fresh,
+        resume=resume,
         log_every=log_every,
+        save_every=save_every,
         precision=precision,
         xla=xla,
         verbose=verbose,
         steps=steps,
         batch_size=batch_size,
         seed=seed,
+        validate_every=validate_every,
+        patience=patience,
     )
 
 

@@ -94,7 +94,7 @@ def test_evaluate_equals_the_run(run):
 
 def test_a_run_is_not_overwritten_unasked(run):
     before = (run[0] / "metrics.json").read_bytes()
-    with pytest.raises(mm.UserError, match="Add --fresh"):
+    with pytest.raises(mm.UserError, match="Add --resume to go on with it, --fresh"):
         mm.train(tiny_recipe.recipe(), run[0])
     assert (run[0] / "metrics.json").read_bytes() == before
 

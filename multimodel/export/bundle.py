@@ -98,8 +98,12 @@ class Bundle:
         return self.targets[task].decode(ids)
 
     def save(self, folder):
-        """Writes weights, architecture and vocabularies into a new folder, which appears once all of it is there."""
-        draft = pathlib.Path(folder).with_name(f".{pathlib.Path(folder).name}.draft")
+        """Writes weights, architecture and vocabularies into a folder, which appears once all of it is there.
+
+        One that is there is replaced; if that fails, it stays.
+        """
+        folder = pathlib.Path(folder)
+        draft, former = (folder.with_name(f".{folder.name}.{name}") for name in ("draft", "former"))
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         self.model.save_weights(draft / "model.weights.h5")
@@ -111,7 +115,11 @@ class Bundle:
         (draft / "tasks.json").write_text(json.dumps(tasks, indent=1))
         for vocabulary in features.vocabularies_of([*self.inputs.values(), *self.targets.values()]):
             (draft / f"{vocabulary.name}.vocabulary").write_bytes(vocabulary.save())
+        shutil.rmtree(former, ignore_errors=True)
+        if folder.exists():
+            folder.rename(former)
         draft.rename(folder)
+        shutil.rmtree(former, ignore_errors=True)
 
     @classmethod
     def load(cls, folder):

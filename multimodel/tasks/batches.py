@@ -29,36 +29,41 @@ def weights_of(task, targets):
 
 
 class MixedBatches:
-    """Batches for Keras `fit`: `(x, y, w)`, dicts keyed by task. Batch s is a function of (seed, s) alone.
+    """Batches for Keras `fit`: `(x, y, w)`, dicts keyed by task. Batch i is a function of (seed, i) alone.
 
     Each task is read in an order of its own, drawn from the seed and the task's name: adding a task leaves the
     order of the others as it was. Every epoch of a task has a new order. An example that turns out unusable when it is
-    read weighs nothing.
+    read weighs nothing. Step s takes the s-th batch of those that are not passed over.
 
     Args:
         tasks: `{name: Task}`.
         examples: `{name: EncodedExamples or LazyExamples}`.
         shares: `{name: examples of a batch}`.
-        steps: number of batches.
+        steps: of training.
         seed: of the orders, and of augmentation.
+
+    Attributes:
+        passed_over: numbers of batches that no step takes.
     """
 
     def __init__(self, tasks, examples, shares, steps, seed):
         self.tasks, self.examples, self.shares, self.steps, self.seed = tasks, examples, shares, steps, seed
+        self.passed_over: set[int] = set()
         self.error: UserError | None = None  # that ended the reading, while `dataset` was running
         self._augmentations = {name: Augmentation(task) for name, task in tasks.items() if task.augmentation}
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
         self._usage: dict[int, dict] = {}
+        self._begin: dict = {"step": 0, "batch": 0, "places": {}}
 
     def __len__(self):
         return self.steps
 
-    def __getitem__(self, step):
+    def __getitem__(self, batch):
         x, y, w = {}, {}, {}
         for name, task in self.tasks.items():
-            inputs, lengths, y[name], usable = self.examples[name].arrays(self.rows(name, step))
+            inputs, lengths, y[name], usable = self.examples[name].arrays(self.rows(name, batch))
             if name in self._augmentations:
-                inputs = self._augmentations[name](inputs, self.seed, step)
+                inputs = self._augmentations[name](inputs, self.seed, batch)
             x[name] = features_of(inputs, lengths)
             if task.targets.modality == "text":
                 x[name]["targets"] = y[name]
@@ -66,45 +71,73 @@ class MixedBatches:
         return x, y, w
 
     def dataset(self, first=0):
-        """The batches from step `first` on as a `tf.data.Dataset` of static shapes.
+        """What the steps from `first` on take, as a `tf.data.Dataset` of static shapes.
 
         Keras would give its own PyDataset an unknown batch size: TensorFlow then takes 1.7 times as long to trace a
         step, and 1.2 times as long to run it. The number of batches is left unknown (`fit` takes `steps_per_epoch`):
         where Keras knows it, it opens the dataset once more after the last step and throws that away.
         """
-        signature = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), self[first])
+        signature = tf.nest.map_structure(
+            lambda array: tf.TensorSpec(array.shape, array.dtype), self[self.batch(first)]
+        )
+        usage = self._usage = {}  # a former dataset may still be reading ahead
         dataset = tf.data.Dataset.from_generator(
-            lambda: map(self._read, range(first, self.steps)), output_signature=signature
+            lambda: (self._read(step, usage) for step in range(first, self.steps)), output_signature=signature
         ).prefetch(2)
         options = tf.data.Options()
         options.autotune.enabled = False  # there is nothing to tune, and to end its thread takes up to a minute
         return dataset.with_options(options)
 
-    def _read(self, step):
+    def _read(self, step, usage):
         try:
-            batch = self[step]
+            batch = self[self.batch(step)]
         except UserError as error:
             self.error = error  # TensorFlow will wrap it in an error of its own
             raise
-        self._usage[step] = usage_of(self.tasks, batch)
+        usage[step] = usage_of(self.tasks, batch)
         return batch
 
     def usage(self, step):
-        """`{task: Counter}` of batch `step`, as `usage_of` gives it; once, after `dataset` has given the batch."""
+        """`{task: Counter}` of what `step` took, as `usage_of` gives it; once, after `dataset` has given it."""
         return self._usage.pop(step)
 
-    def rows(self, name, step):
-        """The rows of a task's examples that batch `step` holds."""
-        places = np.arange(step * self.shares[name], (step + 1) * self.shares[name])
+    def batch(self, step):
+        """The number of the batch that a step takes."""
+        number = self._begin["batch"] + step - self._begin["step"]
+        for bad in sorted(self.passed_over):
+            number += self._begin["batch"] <= bad <= number
+        return number
+
+    def rows(self, name, batch):
+        """The rows of a task's examples that a batch holds."""
+        first = self._begin["places"].get(name, 0) + (batch - self._begin["batch"]) * self.shares[name]
+        places = np.arange(first, first + self.shares[name])
         size = len(self.examples[name])
         return np.array([self._order(name, epoch)[place] for epoch, place in zip(*divmod(places, size), strict=True)])
 
+    def source_rows(self, name, batch):
+        """The rows of a task's training split that a batch holds."""
+        return self.examples[name].source_rows(self.rows(name, batch))
+
+    def position(self, step):
+        """Where reading stands when `step` is next, for `start_at`: JSON values."""
+        batch = self.batch(step)
+        ahead = batch - self._begin["batch"]
+        places = {name: self._begin["places"].get(name, 0) + ahead * share for name, share in self.shares.items()}
+        return {"step": step, "batch": batch, "places": places, "passed_over": sorted(self.passed_over)}
+
+    def start_at(self, position):
+        """Goes on where a `position` stood; a task that was not there begins at its first example."""
+        self._begin = {name: position[name] for name in ("step", "batch", "places")}
+        self.passed_over = set(position["passed_over"])
+
     def _order(self, name, epoch):
-        if self._orders.get(name, (None,))[0] != epoch:
+        order = self._orders.get(name)
+        if order is None or order[0] != epoch:
             key = hashlib.sha256(f"{self.seed}/{name}/{epoch}".encode()).digest()
             generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "little")))
-            self._orders[name] = epoch, generator.permutation(len(self.examples[name]))
-        return self._orders[name][1]
+            order = self._orders[name] = epoch, generator.permutation(len(self.examples[name]))
+        return order[1]
 
 
 def usage_of(tasks, batch):

@@ -76,6 +76,10 @@ class EncodedExamples:
         lengths = self._take("input_lengths", rows) if "input_lengths" in self._arrays else None
         return self._take("inputs", rows), lengths, self._take("targets", rows), np.ones(len(rows), bool)
 
+    def source_rows(self, rows):
+        """Where some of the examples are in the split."""
+        return self._rows[rows]
+
     def _take(self, name, rows):
         # An array in the cache is mapped for this one call: pages of it that were read do not stay with the process.
         return self._arrays[name]()[self._rows[rows]]
@@ -120,6 +124,10 @@ class LazyExamples:
             return whole
 
         return spread(part.inputs), spread(part.input_lengths), spread(part.targets), usable
+
+    def source_rows(self, rows):
+        """Where some of the examples are in the split."""
+        return np.asarray(rows)
 
 
 def cache_key(task, split):

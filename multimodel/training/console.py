@@ -42,9 +42,9 @@ class Reporter:
             )
         self._console.print(table)
 
-    def training(self, steps):
-        self._steps = steps
-        self.line(f"Training {steps} steps; the first one includes tracing.")
+    def training(self, done, steps):
+        self._first, self._steps = done + 1, steps
+        self.line(f"Training {steps - done} steps; the first one includes tracing.")
         if self._console.is_terminal:
             columns = (
                 TextColumn("training"),
@@ -54,11 +54,11 @@ class Reporter:
                 TimeRemainingColumn(),
             )
             self._bar = Progress(*columns, console=self._console)
-            self._task = self._bar.add_task("training", total=steps)
+            self._task = self._bar.add_task("training", total=steps, completed=done)
             self._bar.start()
 
     def step(self, step, seconds):
-        if step == 1:
+        if step == self._first:
             self.line(f"The first step came after {seconds:.0f} s")
         if self._bar:
             self._bar.update(self._task, completed=step)
@@ -70,8 +70,36 @@ class Reporter:
         tasks = "  ".join(f"{task} {loss:.2f}/{record['accuracy'][task]:.2f}" for task, loss in record["loss"].items())
         self.line(f"step {step} ({seconds:.0f} s, {left:.0f} s left) loss/accuracy: {tasks}")
 
-    def stopping(self):
-        self.line("Stopping after this step, to keep and score the weights. Ctrl-C again ends at once.")
+    def stopping(self, by_user):
+        if by_user:
+            self.line("Stopping after this step, to keep and score the weights. Ctrl-C again ends at once.")
+        else:
+            self.line("SIGTERM: stopping after this step, with a checkpoint; --resume goes on.")
+
+    def warning(self, text):
+        self.line(f"Warning: {text}")
+
+    def resuming(self, step, changes):
+        """That a run goes on, and what is not as it was."""
+        self.line(f"Going on after step {step}.")
+        self._list("changed since then", changes)
+
+    def recovered(self, fault, record):
+        """A fault, and what came of it."""
+        self.trained()
+        rows = [f"train[{row}]" for of_batch in record["examples"].values() for row in of_batch]
+        examples = f" Its worst examples: {', '.join(rows)}." if rows else ""
+        self.warning(
+            f"{fault}. Going back to step {record['restored']}, passing over batch "
+            f"{', '.join(map(str, record['passed_over']))}.{examples}"
+        )
+
+    def validated(self, step, scores, improved):
+        """One line: the scores of the validation split."""
+        tasks = "  ".join(
+            f"{task} " + "/".join(f"{value:.3f}" for value in metrics.values()) for task, metrics in scores.items()
+        )
+        self.line(f"step {step} validation: {tasks}{'  (best)' if improved else ''}")
 
     def trained(self):
         if self._bar:
@@ -81,15 +109,22 @@ class Reporter:
     def evaluating(self, name):
         self.line(f"Scoring {name}")
 
-    def finished(self, run, step, steps, seconds, scores, usage):
+    def finished(self, folder, metrics, steps, best):
         """The tables of scores and of what was used, and where everything is."""
+        step, seconds, saving = metrics["step"], metrics["seconds"], metrics["checkpoint_seconds"]
         if step < steps:
             self.line(f"Stopped after {step} of {steps} steps; the weights so far are kept and scored.")
-        self.scores(scores)
-        self._usage(usage)
-        self.line(f"Trained {step} steps in {seconds / 60:.1f} minutes. In {run.folder}:")
+        if best:
+            self.line(f"The weights are those after step {best}, the best on validation.")
+        self.scores(metrics["tasks"])
+        self._usage(metrics["usage"])
+        self.line(
+            f"Trained {step} steps in {seconds / 60:.1f} minutes; checkpoints took "
+            f"{saving / max(seconds + saving, 1e-9):.1%} more. In {folder}:"
+        )
         self.line("  metrics.json  scores      predictions/  every scored example")
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
+        self.line("  checkpoints/  to go on from, with --resume and more --steps")
 
     def check(self, report):
         """What `multimodel check` found: a table, then each unusable file, and each kind of oddity and duplicate."""

@@ -29,6 +29,10 @@ class Recipe:
         label_smoothing: share of the target's probability given to the other classes.
         clipnorm: largest global norm of a gradient.
         loss_weights: `{task: weight}` of its loss, for tasks whose weight is not 1.
+        validate_every: steps from one scoring of the `validation` splits to the next; 0 for none. The weights with the
+            best score are then the ones that are kept.
+        monitor: what the best is by: "mean", of the first metric of each task, or "TASK/METRIC".
+        patience: validations without a better score until training stops; 0 for no early stop.
         seed: of weights, dropout, noise and batches.
         nets: `{name: net}` for nets that differ from the default of their modality. Names are `image_input`,
             `audio_input`, `VOCABULARY_input`, `VOCABULARY_output` and `COMMAND_output` of label tasks.
@@ -54,6 +58,9 @@ class Recipe:
     label_smoothing: float = 0.1
     clipnorm: float = 1.0
     loss_weights: dict = dataclasses.field(default_factory=dict)
+    validate_every: int = 0
+    monitor: str = "mean"
+    patience: int = 0
     seed: int = 1
     nets: dict = dataclasses.field(default_factory=dict)
     description: str = ""
@@ -75,6 +82,8 @@ class Recipe:
             ("label_smoothing", 0, 0.99),
             ("epsilon", 0, 1),
             ("clipnorm", 1e-9, 10**9),
+            ("validate_every", 0, 10**9),
+            ("patience", 0, 10**9),
             ("seed", 0, 2**32 - 1),
         ):
             value = getattr(self, field)

@@ -1,10 +1,15 @@
 """A run's folder: what is written there, and when it may be replaced."""
 
 import collections
+import contextlib
+import fcntl
 import importlib.metadata
 import json
+import math
+import os
 import pathlib
 import platform
+import resource
 import shutil
 import tempfile
 
@@ -12,6 +17,7 @@ import keras
 
 from multimodel.errors import UserError
 from multimodel.tasks.examples import INCOMPLETE
+from multimodel.training.checkpoints import KEEP, state_of
 
 VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
 SETTINGS = (
@@ -26,8 +32,11 @@ SETTINGS = (
     "clipnorm",
     "lazy_experts",
     "loss_weights",
+    "validate_every",
+    "monitor",
+    "patience",
 )
-CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions")
+CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions", "checkpoints")
 
 
 class Run:
@@ -37,17 +46,21 @@ class Run:
         self.folder = pathlib.Path(folder)
         self._record: dict = {}
 
-    def claim(self, fresh=False):
+    def claim(self, fresh=False, resume=False):
         """Makes sure that the folder may be used, and leaves what is in it.
 
         Raises:
-            UserError: if it holds a run and `fresh` is False, holds files that are no run's, or cannot be made.
+            UserError: if it holds a run and neither `fresh` nor `resume` is asked for, holds files that are no run's,
+                or cannot be written.
         """
+        if fresh and resume:
+            raise UserError("A run goes on, or begins anew. Received: resume and fresh. Leave one out.")
         if (self.folder / "run.json").is_file():
-            if not fresh:
+            if not fresh and not resume:
                 raise UserError(
                     f"A run is not overwritten unasked. Received: out={str(self.folder)!r}, which holds one "
-                    f"({status(self.folder)}). Add --fresh to replace it, or choose another --out."
+                    f"({status(self.folder)}). Add --resume to go on with it, --fresh to replace it, or choose another "
+                    f"--out."
                 )
         elif self.folder.is_dir() and any(self.folder.iterdir()):
             raise UserError(
@@ -64,7 +77,43 @@ class Run:
                 f"Choose another --out."
             ) from None
 
-    def start(self, recipe, model, precision, xla):
+    @contextlib.contextmanager
+    def locked(self):
+        """Keeps other processes out of the folder; the lock ends with this process, however that ends.
+
+        Raises:
+            UserError: if another process has it.
+        """
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UserError(
+                f"A run's folder is used by one process at a time. Received: out={str(self.folder)!r}, where another "
+                f"one trains. Wait for it, or choose another --out."
+            ) from None
+        finally:
+            os.close(descriptor)
+
+    def require_room(self, model):
+        """Makes sure that the weights and KEEP + 2 checkpoints fit.
+
+        Raises:
+            UserError: if there is less room, or files may not be that large.
+        """
+        weights = 4 * model.count_params()
+        checkpoint = sum(4 * math.prod(variable.shape) for variable in state_of(model).values())
+        largest, free = resource.getrlimit(resource.RLIMIT_FSIZE)[0], shutil.disk_usage(self.folder).free
+        needed = weights + (KEEP + 2) * checkpoint
+        for what, need, room in (("disk space", needed, free), ("files of that size", checkpoint, largest)):
+            if room != resource.RLIM_INFINITY and need > room:
+                raise UserError(
+                    f"A run's folder has room for weights and checkpoints: {need / 2**20:.1f} MiB of {what}. Received: "
+                    f"out={str(self.folder)!r}, with {room / 2**20:.1f} MiB. Make room, or choose another --out."
+                )
+
+    def start(self, recipe, model, settings):
         """Removes a former run and records what is trained."""
         for name in CONTENTS:
             file = self.folder / name
@@ -72,18 +121,36 @@ class Run:
                 shutil.rmtree(file)
             else:
                 file.unlink(missing_ok=True)
+        self._record = {}
+        self._begin(recipe, model, settings)
+
+    def resume(self, recipe, model, settings, step, changes):
+        """Records that a run goes on after a step: `resumed_at`, and in `changes` what is not as it was."""
+        former = read_run(self.folder)
+        self._record = {
+            "recovered": former.get("recovered", []),
+            "resumed_at": [*former.get("resumed_at", []), step],
+            "changes": former.get("changes", {}) | ({str(step): changes} if changes else {}),
+        }
+        self._begin(recipe, model, settings)
+
+    def _begin(self, recipe, model, settings):
         parts = {name: getattr(model, name).count_params() for name in ("body", *model.part_names())}
         self._record = {
             "recipe": recipe.name,
             "recipe_file": recipe.origin,
             "status": "running",
             "seed": recipe.seed,
-            "settings": {name: getattr(recipe, name) for name in SETTINGS}
-            | {"precision": precision, "xla": xla, "backend": keras.backend.backend(), "rates": recipe.mixture.rates},
+            "settings": settings | {"rates": recipe.mixture.rates},
             "parameters": {"total": model.count_params()} | parts,
             "tasks": {name: signature.to_json() for name, signature in model.signatures.items()},
             "versions": {"python": platform.python_version()} | dict(filter(None, map(_version, VERSIONS))),
-        }
+        } | self._record
+        write_json(self.folder / "run.json", self._record)
+
+    def recovered(self, record):
+        """Records a recovery: step, task, loss, the batches that are passed over, and examples."""
+        self._record.setdefault("recovered", []).append(record)
         write_json(self.folder / "run.json", self._record)
 
     def list_left_out(self, left_out):
@@ -104,18 +171,44 @@ class Run:
         self._record["left_out"] = counts
         write_json(self.folder / "run.json", self._record)
 
-    def finish(self, recipe, step, seconds, parameters, scores, usage):
-        """Records scores and what was used; a run that stopped before its last step is not `finished`."""
-        metrics = {"recipe": recipe.name, "step": step, "seconds": round(seconds, 1), "parameters": parameters}
-        write_json(self.folder / "metrics.json", metrics | {"tasks": scores, "usage": usage})
-        if step < recipe.steps:
-            self.fail(f"stopped by the user after {step} of {recipe.steps} steps")
+    def save(self, bundle):
+        """Writes the trained model.
+
+        Raises:
+            UserError: if it cannot be written; the checkpoints are.
+        """
+        try:
+            bundle.save(self.folder / "model")
+        except OSError as error:
+            raise UserError(
+                f"A trained model can be written. Received: {str(self.folder / 'model')!r} "
+                f"({error.strerror or error}). "
+                f"Make room, and go on with --resume."
+            ) from None
+
+    def finish(self, metrics, stopped=None):
+        """Writes `metrics.json`; a run that somebody stopped is not `finished`.
+
+        Args:
+            metrics: JSON values.
+            stopped: why it ended before its last step, or None.
+        """
+        write_json(self.folder / "metrics.json", metrics)
+        if stopped:
+            self.fail(stopped)
         else:
             write_json(self.folder / "run.json", self._record | {"status": "finished"})
 
     def fail(self, reason):
-        """Records why the run ended early."""
-        write_json(self.folder / "run.json", self._record | {"status": "failed", "reason": reason})
+        """Records why the run ended early, unless the disk is full."""
+        with contextlib.suppress(OSError):
+            write_json(self.folder / "run.json", self._record | {"status": "failed", "reason": reason})
+
+
+def settings_of(recipe, precision, xla):
+    """What a recipe and its options set, in JSON values."""
+    options = {"precision": precision, "xla": xla, "backend": keras.backend.backend()}
+    return {name: getattr(recipe, name) for name in SETTINGS} | options
 
 
 def status(folder):
@@ -143,8 +236,11 @@ def read_run(folder):
 def write_json(file, values):
     """Replaces a JSON file as a whole, so that no reader finds half of one."""
     draft = file.with_name(f".{file.name}.draft")
-    draft.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(file)
+    try:
+        draft.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _version(package):

@@ -1,24 +1,29 @@
 """The training loop: from a recipe to a run's folder."""
 
 import dataclasses
-import time
+import signal
 import warnings
 
 import keras
 
 from multimodel.backend import XLA
 from multimodel.errors import UserError, unknown
-from multimodel.export.bundle import Bundle
+from multimodel.export.bundle import Bundle, load
 from multimodel.tasks.batches import MixedBatches
 from multimodel.tasks.encoded import training_examples
 from multimodel.tasks.examples import encoded_parts, require_data, train_vocabularies
 from multimodel.tasks.mixture import Epochs
 from multimodel.training.build import build_model, compile_model
-from multimodel.training.callbacks import History, StopOnInterrupt
+from multimodel.training.checkpoints import Checkpoints, state_of
 from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
+from multimodel.training.history import History
+from multimodel.training.interrupts import Interrupts
 from multimodel.training.metrics import check_metrics
-from multimodel.training.run import Run
+from multimodel.training.recovery import FaultError, Guard, Recovery
+from multimodel.training.resume import Saver, check_differences, describe, load_vocabularies
+from multimodel.training.run import Run, settings_of, status
+from multimodel.training.validation import Validation
 
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
@@ -29,7 +34,9 @@ def train(
     *,
     tasks=None,
     fresh=False,
+    resume=False,
     log_every=50,
+    save_every=None,
     precision="float32",
     xla="auto",
     verbose=False,
@@ -37,14 +44,18 @@ def train(
 ):
     """Trains a recipe, scores it on held-out data, and writes a run's folder.
 
-    Ctrl-C ends training after the step at hand; the weights so far are kept and scored.
+    Ctrl-C ends training after the step at hand; the weights so far are kept and scored. SIGTERM ends it too, with a
+    checkpoint and exit code 143. Either way, and after a crash, `resume` goes on as if nothing had happened: on one
+    machine's CPU, weights and history are those of a run that was not interrupted, bit for bit.
 
     Args:
         recipe: a Recipe.
         out: the run's folder; `runs/NAME` if None.
         tasks: names of the recipe's tasks to train; all if None.
         fresh: replaces a run that is in `out`.
+        resume: goes on with the run that is in `out`, if there is one.
         log_every: steps from one line of `history.jsonl` to the next.
+        save_every: steps from one checkpoint to the next; if None, as often as costs 1 % of the time at most.
         precision: "float32" or "mixed_bfloat16".
         xla: whether the steps are compiled with XLA: "on", "off", or "auto", which is where it wins.
         verbose: also shows Keras' summary of the model.
@@ -54,45 +65,92 @@ def train(
         A Bundle, as `multimodel.load(out)` gives it.
 
     Raises:
-        UserError: if `out` holds a run or other files, a name is unknown, or data cannot be read.
+        UserError: if `out` holds a run or other files, a name is unknown, data cannot be read, there is no room on the
+            disk, the run in `out` cannot go on with this recipe, or a loss is no number time and again.
     """
     recipe = resolve(recipe, tasks, changes)
-    if log_every < 1:
-        raise UserError(f"log_every is at least 1. Received: log_every={log_every}.")
+    for name, value in (("log_every", log_every), ("save_every", save_every)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} is at least 1. Received: {name}={value}.")
     if precision not in ("float32", "mixed_bfloat16"):
         raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
     if xla not in XLA:
         raise unknown("xla", xla, XLA)
     run = Run(out or f"runs/{recipe.name}")
-    run.claim(fresh)
+    run.claim(fresh, resume)
     reporter = Reporter()
-    keras.utils.set_random_seed(recipe.seed)
-    recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter)
-    run.start(recipe, bundle.model, precision, xla)  # not before: data that cannot be read must not cost a former run
-    run.list_left_out(left_out)
-    if verbose:
-        bundle.model.summary(expand_nested=True, print_fn=reporter.line)
-    try:
+    with run.locked(), Interrupts(reporter) as interrupts:
+        checkpoints = Checkpoints(run.folder / "checkpoints")
+        checkpoint = checkpoints.newest(reporter.warning) if resume else None
+        keras.utils.set_random_seed(recipe.seed)
+        vocabularies = checkpoint.vocabularies if checkpoint else {}
+        recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter, vocabularies)
+        settings = settings_of(recipe, precision, xla)
+        description = describe(recipe, bundle.model, batches, settings)
+        run.require_room(bundle.model)
+        # Nothing is removed before this: data that cannot be read must not cost a former run.
+        if checkpoint:
+            step, changes = checkpoint.step, check_differences(checkpoint.progress["description"], description)
+            if status(run.folder) == "finished" and not changes:
+                reporter.line(f"{run.folder} is finished, and nothing has changed since.")
+                return load(run.folder)
+            run.resume(recipe, bundle.model, settings, step, changes)
+            reporter.resuming(step, changes)
+        else:
+            run.start(recipe, bundle.model, settings)
+        run.list_left_out(left_out)
+        if verbose:
+            bundle.model.summary(expand_nested=True, print_fn=reporter.line)
+        history = History(run.folder / "history.jsonl", bundle.model, batches, log_every, reporter)
+        validation = Validation(recipe, bundle, history, reporter) if recipe.validate_every else None
+        guard = Guard(bundle.model.signatures, history)
+        saver = Saver(checkpoints, bundle, description, history, guard, validation, batches, save_every, reporter)
+        if checkpoint:
+            saver.restore(checkpoint)
+        callbacks = [one for one in (guard, history, validation, interrupts.callback, saver) if one]
+        recovery = Recovery(run, checkpoints, bundle.model, batches, saver, reporter)
         try:
-            step, seconds, usage = fit(bundle.model, batches, recipe, run, reporter, log_every)
-        except UserError:  # an example that cannot be read must not cost the steps before it
-            bundle.save(run.folder / "model")
-            raise
-        finally:  # some rows are not read before their batch
-            run.list_left_out(
-                {name: left_out[name] | {"train": part.left_out} for name, part in batches.examples.items()}
+            try:
+                fit(bundle.model, batches, callbacks, history, recovery, interrupts)
+            except UserError:  # an example that cannot be read must not cost the steps before it
+                run.save(bundle)
+                raise
+            finally:  # some rows are not read before their batch
+                run.list_left_out(
+                    {name: left_out[name] | {"train": part.left_out} for name, part in batches.examples.items()}
+                )
+            if interrupts.received == signal.SIGTERM:
+                raise SystemExit(128 + signal.SIGTERM)
+            best = take_final_weights(bundle.model, checkpoints if validation else None)
+            usage = history.usage()
+            batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
+            run.save(bundle)
+            scores = evaluate(
+                bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
             )
-        batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
-        bundle.save(run.folder / "model")
-        scores = evaluate(
-            bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
-        )
-    except BaseException as error:
-        run.fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-        raise
-    run.finish(recipe, step, seconds, bundle.model.count_params(), scores, usage)
-    reporter.finished(run, step, recipe.steps, seconds, scores, usage)
+        except BaseException as error:
+            run.fail(_reason(error, history.step))
+            raise
+        stopped = interrupts.received and f"stopped by the user after {history.step} of {recipe.steps} steps"
+        metrics = {
+            "recipe": recipe.name,
+            "step": history.step,
+            "seconds": round(history.seconds, 1),
+            "checkpoint_seconds": round(saver.seconds, 2),
+            "parameters": bundle.model.count_params(),
+            "tasks": scores,
+            "usage": usage,
+        }
+        run.finish(metrics | ({"best_step": best} if best else {}), stopped)
+        reporter.finished(run.folder, metrics, recipe.steps, best)
     return bundle
+
+
+def _reason(error, step):
+    """Why a run ended early, in a line for `run.json`."""
+    if isinstance(error, SystemExit):
+        return f"stopped by SIGTERM after step {step}; --resume goes on"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def resolve(recipe, tasks, changes):
@@ -117,8 +175,13 @@ def resolve(recipe, tasks, changes):
     return recipe
 
 
-def prepare(recipe, precision, xla, reporter):
+def prepare(recipe, precision, xla, reporter, vocabularies=None):
     """Data, vocabularies and the built model of a recipe.
+
+    Args:
+        recipe, precision, xla: as for `train`.
+        reporter: shows the mixture.
+        vocabularies: `{name: bytes}` of those that are trained already.
 
     Returns:
         `(recipe, batches, bundle, left_out)`, the recipe with a number of steps, and the last one
@@ -127,6 +190,7 @@ def prepare(recipe, precision, xla, reporter):
     tasks = recipe.mixture.tasks
     require_data(tasks)
     shares = recipe.mixture.shares(recipe.batch_size)
+    load_vocabularies(tasks, vocabularies or {})
     train_vocabularies(tasks)
     examples = {name: training_examples(task) for name, task in tasks.items()}
     left_out = {name: {"train": examples[name].left_out} for name in tasks}
@@ -143,29 +207,41 @@ def prepare(recipe, precision, xla, reporter):
     return recipe, batches, Bundle(model, inputs, targets), left_out
 
 
-def fit(model, batches, recipe, run, reporter, log_every):
-    """Runs Keras `fit`: the steps done, the seconds they took, and what they used of each task.
+def fit(model, batches, callbacks, history, recovery, interrupts):
+    """Runs Keras `fit` to the last step, again after each fault.
 
     Raises:
-        UserError: if an example cannot be read that was not read beforehand.
+        UserError: if an example cannot be read that was not read beforehand, or faults do not end.
     """
-    history = History(run.folder / "history.jsonl", model, batches, log_every, reporter)
-    start = time.monotonic()
-    with StopOnInterrupt(reporter) as interrupt, warnings.catch_warnings():
+    with warnings.catch_warnings():
         # Label tasks alone leave mixer and decoder without gradients, and are right to.
         warnings.filterwarnings("ignore", "Gradients do not exist")
-        try:
-            model.fit(
-                batches.dataset(),
-                steps_per_epoch=len(batches),
-                shuffle=False,
-                verbose=0,
-                callbacks=[history, interrupt.callback],
-            )
-        except Exception:
-            if batches.error is None:
-                raise
-            if keras.backend.backend() == "jax":
-                model.jax_state_sync()
-            raise batches.error from None
-    return history.step, time.monotonic() - start, history.usage()
+        while history.step < len(batches):
+            interrupts.fitting = True
+            try:
+                model.fit(
+                    batches.dataset(history.step),
+                    steps_per_epoch=len(batches) - history.step,
+                    shuffle=False,
+                    verbose=0,
+                    callbacks=callbacks,
+                )
+                return
+            except FaultError as fault:
+                recovery.recover(fault)
+            except Exception:
+                if batches.error is None:
+                    raise
+                raise batches.error from None
+            finally:
+                interrupts.fitting = False
+
+
+def take_final_weights(model, checkpoints):
+    """Gives the model the weights that are kept: the best ones if there are `checkpoints`, and averages where Adam
+    has them. Returns the step of the best ones, or None."""
+    best = checkpoints.best() if checkpoints else None
+    if best:
+        best.restore(state_of(model))
+    model.optimizer.finalize_variable_values(model.trainable_variables)
+    return best and best.step

@@ -1,9 +1,9 @@
-"""Keras callbacks of the training loop."""
+"""The history of a run."""
 
 import collections
+import contextlib
 import json
-import signal
-import threading
+import os
 import time
 
 import keras
@@ -26,12 +26,19 @@ class History(keras.callbacks.Callback):
         batches: the MixedBatches that `fit` takes its steps from.
         log_every: steps of an interval.
         reporter: shows progress.
+
+    Attributes:
+        step: steps done.
+        steps_since_reset: of these, how many the means are of.
+        seconds: that steps took until `fit` ended, without validation and checkpoints.
     """
 
     def __init__(self, file, model, batches, log_every, reporter):
         super().__init__()
         self.file, self.log_every, self.reporter = file, log_every, reporter
-        self.step = 0
+        self.step = self.steps_since_reset = 0
+        self._lines, self._unwritten = 0, ""
+        self.seconds, self._start = 0.0, None
         self._batches, self._tasks = batches, list(batches.tasks)
         self._total: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         self._recent: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
@@ -40,22 +47,31 @@ class History(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._start = time.monotonic()
-        self.reporter.training(len(self._batches))
+        self.reporter.training(self.step, len(self._batches))
 
     def on_train_batch_end(self, batch, logs=None):
         for task, counts in self._batches.usage(self.step).items():
             self._total[task].update(counts)
             self._recent[task].update(counts)
         self.step += 1
-        self.reporter.step(self.step, time.monotonic() - self._start)
+        self.steps_since_reset += 1
+        self.reporter.step(self.step, self._elapsed())
         self._logs = logs
         if self.step % self.log_every == 0:
             self._log(logs)
 
     def on_train_end(self, logs=None):
-        if self.step % self.log_every:
+        if self.steps_since_reset:
             self._log(self._logs)
+        self.seconds, self._start = self._elapsed(), None
         self.reporter.trained()
+
+    def _elapsed(self):
+        return self.seconds + (time.monotonic() - self._start if self._start else 0.0)
+
+    def pause(self, seconds):
+        """Takes off time that was spent on something else."""
+        self.seconds -= seconds
 
     def usage(self):
         """`{task: {"examples", "tokens", "epochs", "padding"}}` since the first step."""
@@ -69,6 +85,44 @@ class History(keras.callbacks.Callback):
             for task, counts in self._total.items()
         }
 
+    def write(self, record):
+        """Appends a line to `history.jsonl`; while the disk is full, it is kept for the next time."""
+        self._lines += 1
+        self._unwritten += json.dumps(record) + "\n"
+        with contextlib.suppress(OSError):
+            before = self.file.stat().st_size if self.file.exists() else 0
+            try:
+                with self.file.open("a", encoding="utf-8") as lines:
+                    lines.write(self._unwritten)
+            except OSError:
+                os.truncate(self.file, before)
+                raise
+            self._unwritten = ""
+
+    def state(self):
+        """All that it takes to go on: JSON values."""
+        return {
+            "step": self.step,
+            "steps_since_reset": self.steps_since_reset,
+            "seconds": self._elapsed(),
+            "lines": self._lines,
+            "total": self._total,
+            "recent": self._recent,
+        }
+
+    def restore(self, state):
+        """Goes on from a `state`; lines that were written later are dropped from the file."""
+        self.step, self.steps_since_reset = state["step"], state["steps_since_reset"]
+        self.seconds, self._start = state["seconds"], None
+        self._lines, self._unwritten = state["lines"], ""
+        for counters, saved in ((self._total, state["total"]), (self._recent, state["recent"])):
+            for task in counters:
+                counters[task] = collections.Counter(saved.get(task, {}))
+        lines = self.file.read_bytes().splitlines(keepends=True) if self.file.exists() else []
+        draft = self.file.with_name(f".{self.file.name}.draft")
+        draft.write_bytes(b"".join(lines[: self._lines]))
+        draft.replace(self.file)
+
     def _log(self, logs):
         several = len(self._tasks) > 1
         losses = {task: float(logs[f"{task}_loss" if several else "loss"]) for task in self._tasks}
@@ -78,7 +132,7 @@ class History(keras.callbacks.Callback):
             self.model.jax_state_sync()  # Keras keeps the state of metrics and variables elsewhere during fit
         record = {
             "step": self.step,
-            "seconds": round(time.monotonic() - self._start, 2),
+            "seconds": round(self._elapsed(), 2),
             "loss": {task: round(value, 5) for task, value in losses.items()},
             "accuracy": {task: round(value, 5) for task, value in accuracies.items()},
             **{name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")},
@@ -89,9 +143,9 @@ class History(keras.callbacks.Callback):
                 for block, by_task in self.model.expert_load.shares().items()
             },
         }
-        with self.file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(record) + "\n")
+        self.write(record)
         self.reporter.interval(record)
+        self.steps_since_reset = 0
         self.model.reset_metrics()
         self.model.expert_load.reset()
         for counts in self._recent.values():
@@ -101,32 +155,3 @@ class History(keras.callbacks.Callback):
 def _padding(counts):
     """`{"inputs", "targets"}`: the share of padding among the positions of a Counter of `usage_of`."""
     return {name: round(1 - counts[f"real_{name}"] / counts[name], 4) for name in ("inputs", "targets") if counts[name]}
-
-
-class StopOnInterrupt:
-    """While it is entered, Ctrl-C ends `fit` after the step at hand; a second one ends it at once."""
-
-    def __init__(self, reporter):
-        self._reporter = reporter
-        self._asked = False
-        self.callback = keras.callbacks.LambdaCallback(on_train_batch_end=self._stop_if_asked)
-
-    def __enter__(self):
-        self._handler = None
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *error):
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-
-    def _ask(self, number, frame):
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-        self._reporter.stopping()
-
-    def _stop_if_asked(self, batch, logs):
-        if self._asked:
-            self.callback.model.stop_training = True

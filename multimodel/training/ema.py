@@ -1,0 +1,8 @@
+"""Placeholder until merged."""
+
+import contextlib
+
+
+@contextlib.contextmanager
+def averaged_weights(model):
+    yield
