@@ -23,6 +23,7 @@ def compile_for_backend(model, xla="auto", **arguments):
                 layer.supports_jit = jit
         if not jit:
             _trace_quickly()
+        _sum_in_order()
     model.compile(jit_compile=jit, **arguments)
 
 
@@ -42,6 +43,14 @@ def predict_in_chunks(model, features):
             batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
         parts.append({name: rows[:kept] for name, rows in model.predict_on_batch(batch).items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _sum_in_order():
+    """Makes TensorFlow's operations give the same bits each time, where there is no GPU: there it costs nothing."""
+    import tensorflow as tf
+
+    if not tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.enable_op_determinism()
 
 
 def _trace_quickly():

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import errno
 import fcntl
 import importlib.metadata
 import json
@@ -37,6 +38,8 @@ SETTINGS = (
     "patience",
 )
 CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions", "checkpoints")
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class Run:
@@ -171,20 +174,30 @@ class Run:
         self._record["left_out"] = counts
         write_json(self.folder / "run.json", self._record)
 
-    def save(self, bundle):
-        """Writes the trained model.
+    @contextlib.contextmanager
+    def recording_failure(self, reason=lambda error: str(error)):
+        """Records why what is done within failed.
+
+        Args:
+            reason: a function of the exception that says so in a line.
 
         Raises:
-            UserError: if it cannot be written; the checkpoints are.
+            UserError: in place of an OSError that says that the disk is full, or may not be written any more.
         """
         try:
-            bundle.save(self.folder / "model")
-        except OSError as error:
-            raise UserError(
-                f"A trained model can be written. Received: {str(self.folder / 'model')!r} "
-                f"({error.strerror or error}). "
-                f"Make room, and go on with --resume."
-            ) from None
+            try:
+                yield
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                raise UserError(
+                    f"A run's folder has room for what it writes. Received: out={str(self.folder)!r} "
+                    f"({os.strerror(error.errno)}). The last good checkpoint is kept: make room, and go on with "
+                    f"--resume."
+                ) from None
+        except BaseException as error:
+            self._fail(reason(error))
+            raise
 
     def finish(self, metrics, stopped=None):
         """Writes `metrics.json`; a run that somebody stopped is not `finished`.
@@ -195,11 +208,11 @@ class Run:
         """
         write_json(self.folder / "metrics.json", metrics)
         if stopped:
-            self.fail(stopped)
+            self._fail(stopped)
         else:
             write_json(self.folder / "run.json", self._record | {"status": "finished"})
 
-    def fail(self, reason):
+    def _fail(self, reason):
         """Records why the run ended early, unless the disk is full."""
         with contextlib.suppress(OSError):
             write_json(self.folder / "run.json", self._record | {"status": "failed", "reason": reason})

@@ -109,11 +109,11 @@ def train(
             saver.restore(checkpoint)
         callbacks = [one for one in (guard, history, validation, interrupts.callback, saver) if one]
         recovery = Recovery(run, checkpoints, bundle.model, batches, saver, reporter)
-        try:
+        with run.recording_failure(lambda error: _reason(error, history.step)):
             try:
                 fit(bundle.model, batches, callbacks, history, recovery, interrupts)
             except UserError:  # an example that cannot be read must not cost the steps before it
-                run.save(bundle)
+                bundle.save(run.folder / "model")
                 raise
             finally:  # some rows are not read before their batch
                 run.list_left_out(
@@ -124,13 +124,10 @@ def train(
             best = take_final_weights(bundle.model, checkpoints if validation else None)
             usage = history.usage()
             batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
-            run.save(bundle)
+            bundle.save(run.folder / "model")
             scores = evaluate(
                 bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
             )
-        except BaseException as error:
-            run.fail(_reason(error, history.step))
-            raise
         stopped = interrupts.received and f"stopped by the user after {history.step} of {recipe.steps} steps"
         metrics = {
             "recipe": recipe.name,
