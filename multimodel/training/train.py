@@ -23,7 +23,7 @@ from multimodel.training.metrics import check_metrics
 from multimodel.training.recovery import FaultError, Guard, Recovery
 from multimodel.training.resume import Saver, check_differences, describe, load_vocabularies
 from multimodel.training.run import Run, settings_of, status
-from multimodel.training.validation import Validation
+from multimodel.training.validation import Validation, check_validation
 
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
@@ -169,6 +169,7 @@ def resolve(recipe, tasks, changes):
     recipe.mixture.require_room(recipe.batch_size)
     for task in recipe.mixture.tasks.values():
         check_metrics(task.metrics)
+    check_validation(recipe)
     return recipe
 
 

@@ -25,19 +25,15 @@ class Validation(keras.callbacks.Callback):
     Attributes:
         improved: whether the scores after the step at hand are the best so far.
         exhausted: whether there were `patience` validations in a row without a better one.
-
-    Raises:
-        UserError: if no task has a validation split, or `monitor` names no task or metric.
     """
 
     def __init__(self, recipe, bundle, history, reporter):
         super().__init__()
         self._every, self._monitor, self._patience = recipe.validate_every, recipe.monitor, recipe.patience
         self._bundle, self._history, self._reporter = bundle, history, reporter
-        self._tasks = {name: task for name, task in recipe.mixture.tasks.items() if SPLIT in task.source.splits}
+        self._tasks = _validated(recipe)
         self._best, self._waited = -math.inf, 0
         self.improved = self.exhausted = False
-        _check_monitor(recipe.monitor, self._tasks)
 
     def on_train_batch_end(self, batch, logs=None):
         step = self._history.step
@@ -90,12 +86,24 @@ def goodness(metric, value):
     return math.exp(-value) if metric == "log_perplexity" else value
 
 
-def _check_monitor(monitor, tasks):
+def check_validation(recipe):
+    """Makes sure that a recipe with `validate_every` can be validated.
+
+    Raises:
+        UserError: if no task has a validation split, or `monitor` names no task that has one, or no metric of it.
+    """
+    if not recipe.validate_every:
+        return
+    tasks = _validated(recipe)
     if not tasks:
         raise UserError(
-            f"Validation reads a split named {SPLIT!r}. Received: validate_every, and no task with that split. "
-            f"Add one to the sources, or leave validate_every out."
+            f"Validation reads a split named {SPLIT!r}. Received: validate_every={recipe.validate_every}, and no task "
+            f"with that split. Add one to a source, or leave validate_every out."
         )
     known = {f"{task.name}/{metric}" for task in tasks.values() for metric in task.metrics} | {"mean"}
-    if monitor not in known:
-        raise unknown("monitor", monitor, known)
+    if recipe.monitor not in known:
+        raise unknown("monitor", recipe.monitor, known)
+
+
+def _validated(recipe):
+    return {name: task for name, task in recipe.mixture.tasks.items() if SPLIT in task.source.splits}
