@@ -127,7 +127,7 @@ class Vocabulary:
         self._require_trained()
         ids = tf.convert_to_tensor(ids, tf.int32)
         texts = self._with_tokenizer(lambda tokenizer: tokenizer.id_to_string(ids)).numpy()
-        return [_unescape(text.decode().replace("\u2581", " ")) for text in texts]
+        return [text.decode().replace("\u2581", " ") for text in texts]
 
     def _with_tokenizer(self, call):
         """`call(tokenizer)`; TensorFlow drops the tokenizer's model whenever a random seed is set."""
@@ -148,10 +148,4 @@ class Vocabulary:
 def _escape(text):
     for character, escape in _ESCAPES:
         text = text.replace(character, escape)
-    return text
-
-
-def _unescape(text):
-    for character, escape in reversed(_ESCAPES):
-        text = text.replace(escape, character)
     return text

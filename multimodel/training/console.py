@@ -90,6 +90,7 @@ class Reporter:
         self.line(f"Trained {step} steps in {seconds / 60:.1f} minutes. In {run.folder}:")
         self.line("  metrics.json  scores      predictions/  every scored example")
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
+        self.line("  report.html   all of it on one page, with examples from samples/")
 
     def check(self, report):
         """What `multimodel check` found: a table, then each unusable file, and each kind of oddity and duplicate."""

@@ -17,15 +17,13 @@ def element(tag, *children, **attributes):
     """
     names = {name: name.rstrip("_").replace("_", "-") for name in attributes}
     made = Element(tag, {names[name]: str(value) for name, value in attributes.items() if value is not None})
-    last = None
     for child in children:
         if isinstance(child, Element):
             made.append(child)
-            last = child
-        elif child is not None and last is None:
-            made.text = (made.text or "") + str(child)
+        elif child is not None and len(made):
+            made[-1].tail = (made[-1].tail or "") + str(child)
         elif child is not None:
-            last.tail = (last.tail or "") + str(child)
+            made.text = (made.text or "") + str(child)
     return made
 
 
@@ -49,22 +47,27 @@ def data_uri(file):
     return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
 
 
-def table(caption, head, rows):
+def table(caption, head, rows, words=1):
     """A table whose first column names its rows; it scrolls sideways by itself where it is too wide.
 
     Args:
         caption: for those who cannot see where it stands.
         head: names of the columns.
         rows: lists of cells, elements or text.
+        words: how many columns, from the left, hold words; the others hold numbers.
     """
-    body = [
-        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
-    ]
+    kinds = ["words"] * words + ["number"] * (len(head) - words)
+
+    def row(name, *cells):
+        others = [element("td", cell, class_=kind) for cell, kind in zip(cells, kinds[1:], strict=True)]
+        return element("tr", element("th", name, class_=kinds[0], scope="row"), *others)
+
+    names = [element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
     made = element(
         "table",
         element("caption", caption, class_="unseen"),
-        element("thead", element("tr", *(element("th", name, scope="col") for name in head))),
-        element("tbody", *body),
+        element("thead", element("tr", *names)),
+        element("tbody", *(row(*cells) for cells in rows)),
     )
     return scroller(caption, made)
 

@@ -80,11 +80,11 @@ def scores(run, metrics):
             " marks the score of a model that always writes the commonest output of the training data.",
             class_="muted",
         ),
-        element("div", *(_headline(task, found, run) for task, found in tasks.items()), class_="cards"),
+        element("div", *(_headline(task, found, run) for task, found in tasks.items()), class_="cards headlines"),
         element(
             "details",
             element("summary", "All scores"),
-            table("All scores", ("task", "metric", "score", "commonest output"), rows),
+            table("All scores", ("task", "metric", "score", "commonest output"), rows, words=2),
         ),
     ]
 
@@ -178,8 +178,8 @@ def experts(logged):
         return []
     before = logged[-2]["step"] if len(logged) > 1 else 0
     said = (
-        f"Of the choices that a task's positions made from step {before + 1} to {logged[-1]['step']}, the share that fell "
-        f"on each expert. Tasks that stop after the encoder choose none of the decoder's."
+        f"Of the choices that a task's positions made from step {before + 1} to {logged[-1]['step']}, the share that "
+        f"fell on each expert. Tasks that stop after the encoder choose none of the decoder's."
     )
     return [element("p", said, class_="muted"), *(part for block in load.items() for part in _heat_map(*block))]
 
@@ -246,7 +246,7 @@ def _list_left_out(folder):
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     rows = [[one["task"], one["split"], one["path"], one["reason"]] for one in map(json.loads, lines[:LISTED])]
     more = [element("p", f"And {len(lines) - LISTED:,} more, in left_out.jsonl.")] if len(lines) > LISTED else []
-    listed = table("Examples that were left out", ("task", "split", "example", "reason"), rows)
+    listed = table("Examples that were left out", ("task", "split", "example", "reason"), rows, words=4)
     return [element("details", element("summary", f"{len(lines):,} unusable examples"), listed, *more)]
 
 
@@ -256,7 +256,8 @@ def examples(samples, run):
     for task in run.get("tasks", {}):
         cards = sample_cards(samples, task)
         if cards:
-            parts += [element("h3", task), element("div", *cards, class_="cards")]
+            kind = run["tasks"][task]["input_modality"]
+            parts += [element("h3", task), element("div", *cards, class_=f"cards samples of-{kind}")]
     said = (
         "A few held-out examples of each kind, evenly spread, the wrong ones first. Under 'Where the decoder looked' "
     )
@@ -266,8 +267,9 @@ def examples(samples, run):
 
 def settings(run):
     """Settings, sizes of the parts, and versions."""
+    values = {"recipe file": run.get("recipe_file"), "seed": run.get("seed")} | run.get("settings", {})
     groups = {
-        "Settings": {"recipe file": run.get("recipe_file"), "seed": run.get("seed")} | run.get("settings", {}),
+        "Settings": {name: value for name, value in values.items() if name != "rates"},  # they stand beside the data
         "Parameters": {name: f"{number:,}" for name, number in run.get("parameters", {}).items()},
         "Versions": run.get("versions", {}),
     }

@@ -27,7 +27,17 @@ SETTINGS = (
     "lazy_experts",
     "loss_weights",
 )
-CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions")
+CONTENTS = (
+    "run.json",
+    "metrics.json",
+    "history.jsonl",
+    "left_out.jsonl",
+    "report.html",
+    "model",
+    "predictions",
+    "samples",
+    "tensorboard",
+)
 
 
 class Run:

@@ -57,7 +57,7 @@ def _media(record, folder, key):
     if record["clip"]:
         uri = data_uri(folder / record["clip"])
         media.append(
-            element("audio", src=uri, controls="controls", preload="none", aria_label=f"Clip {record['input']}")
+            element("audio", src=uri, controls="controls", preload="metadata", aria_label=f"Clip {record['input']}")
         )
     return media
 
@@ -114,26 +114,26 @@ def _narrowed(row):
 
 
 def _looks_at_picture(pieces, attention, key, record):
-    """The picture once for each piece of the output, bright where it was looked at."""
+    """The picture once for each piece of the output, coloured where it was looked at."""
     rows, columns = attention["grid"]
     weights = attention["weights"][: len(pieces)]
     strongest, figures = max(map(max, weights)), []
     for piece, row in zip(pieces, weights, strict=True):
-        shades = [
+        colours = [
             element(
                 "rect",
                 x=f"{100 * (cell % columns) / columns:.2f}%",
                 y=f"{100 * (cell // columns) / rows:.2f}%",
                 width=f"{100 / columns:.2f}%",
                 height=f"{100 / rows:.2f}%",
-                fill_opacity=round(0.85 * (1 - weight / strongest), 2),
+                fill_opacity=round(0.8 * weight / strongest, 2),
             )
             for cell, weight in enumerate(row)
         ]
         row_of, column_of = divmod(row.index(max(row)), columns)
         label = f"{piece}: looks most at row {row_of + 1} of {rows}, column {column_of + 1} of {columns}"
         drawn = element("use", href=f"#{key}")
-        picture = element("svg", drawn, *shades, viewBox=record["box"], role="img", aria_label=label)
+        picture = element("svg", drawn, *colours, viewBox=record["box"], role="img", aria_label=label)
         figures.append(element("figure", picture, element("figcaption", piece, aria_hidden="true")))
     return element("div", *figures, class_="looks")
 

@@ -1,7 +1,7 @@
 """Examples of what a trained model writes, right and wrong, kept beside a run's scores."""
 
+import functools
 import json
-import re
 import shutil
 
 import keras
@@ -73,9 +73,10 @@ def choose(predictions):
 def _write_inputs(task, records, samples):
     """`[(record with its files, canonical input)]`; an input that can no longer be read is passed over."""
     written = []
+    examples_of = functools.cache(lambda split: raw_examples(task, split))
     for number, record in enumerate(records, 1):
         try:
-            value = _read_input(task, record["input"])
+            value = _read_input(task, record["input"], examples_of)
         except LeftOutError:
             continue
         files: dict[str, str | None] = dict.fromkeys(("picture", "clip", "spectrogram"))
@@ -89,12 +90,12 @@ def _write_inputs(task, records, samples):
     return written
 
 
-def _read_input(task, shown):
+def _read_input(task, shown, examples_of):
     """The canonical input of a prediction: its text, or what its name `SPLIT[ROW]` leads to."""
     if task.inputs.modality == "text":
         return shown
-    split, row = re.fullmatch(r"(.*)\[(\d+)\]", shown).groups()
-    example = read_row(raw_examples(task, split), split, int(row))
+    split, _, row = shown.removesuffix("]").rpartition("[")
+    example = read_row(examples_of(split), split, int(row))
     return read_field(task.inputs, example, int(row), shown, folder_of(task.source))
 
 

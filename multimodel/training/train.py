@@ -18,7 +18,10 @@ from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
 from multimodel.training.metrics import check_metrics
+from multimodel.training.report import write_report
 from multimodel.training.run import Run
+from multimodel.training.samples import write_samples
+from multimodel.training.tensorboard_samples import write_tensorboard_samples
 
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
@@ -87,12 +90,32 @@ def train(
         scores = evaluate(
             bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
         )
+        keep_samples(bundle, recipe.mixture.tasks, run, step, reporter)
     except BaseException as error:
         run.fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        report(run, reporter)
         raise
     run.finish(recipe, step, seconds, bundle.model.count_params(), scores, usage)
+    report(run, reporter)
     reporter.finished(run, step, recipe.steps, seconds, scores, usage)
     return bundle
+
+
+def keep_samples(bundle, tasks, run, step, reporter):
+    """Writes examples of outputs; a full disk must not fail a run that is trained and scored."""
+    try:
+        write_samples(bundle, tasks, run.folder)
+        write_tensorboard_samples(run.folder, step)
+    except OSError as error:
+        reporter.line(f"Not all samples could be written: {error}")
+
+
+def report(run, reporter):
+    """Writes the run's page, with the same care."""
+    try:
+        write_report(run.folder)
+    except (OSError, UserError) as error:
+        reporter.line(f"No report.html: {error}")
 
 
 def resolve(recipe, tasks, changes):
