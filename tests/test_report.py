@@ -3,6 +3,7 @@
 import html.parser
 import io
 import json
+import re
 
 import numpy as np
 import PIL.Image
@@ -11,7 +12,7 @@ import soundfile
 
 from multimodel import UserError
 from multimodel.cli import run_command
-from multimodel.training.report import write_report
+from multimodel.training.report import CSS, write_report
 from tests.chromium import Chromium, find
 
 EVIL = "<script>alert('x')</script> & \"quoted\" </style>"
@@ -223,6 +224,22 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (folder / "report.html").mkdir()
     with pytest.raises(UserError, match=r"Received: '.*report.html' \(Is a directory\)"):
         write_report(folder)
+
+
+def luminance(colour):
+    """Relative luminance of `#rrggbb`, by WCAG 2.2."""
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
+def test_text_has_the_contrast_that_wcag_asks_for(scheme):
+    block = re.findall(r":root {(.*?)}", CSS.read_text(), re.DOTALL)[scheme]
+    colours = dict(re.findall(r"--(\w+): (#\w{6});", block))
+    writing = ("text", "muted", "accent", "second", "third", "right", "wrong")
+    for pair in [(name, ground) for name in writing for ground in ("page", "card")] + [("text", "heat")]:
+        lower, higher = sorted(luminance(colours[name]) for name in pair)
+        assert (higher + 0.05) / (lower + 0.05) >= 4.5, pair
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import importlib
 import json
+import types
 
 import numpy as np
 import PIL.Image
@@ -16,6 +18,7 @@ from multimodel.body import AttentionBlock, ConvBlock
 from multimodel.tasks import ArraySource, Audio, Text
 from multimodel.tasks.examples import train_vocabularies
 from multimodel.training.build import build_model
+from multimodel.training.run import Run
 from multimodel.training.samples import choose, write_samples
 from multimodel.training.tensorboard_samples import write_tensorboard_samples
 from tests import tiny_recipe
@@ -167,3 +170,26 @@ def test_tensorboard_reads_what_was_written(run):
     assert clip[0, 0] == (folder / "samples" / records["sound"][0]["clip"]).read_bytes()
     assert values["captions_samples/1/attention"][0] == "images"
     assert values["captions_samples/1/attention"][1][2].startswith(b"\x89PNG")
+
+
+def test_a_full_disk_fails_no_run_that_is_scored(run, monkeypatch):
+    training = importlib.import_module("multimodel.training.train")
+    said = []
+    reporter = types.SimpleNamespace(line=said.append)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(training, "write_tensorboard_samples", full)
+    monkeypatch.setattr(training, "write_report", full)
+    monkeypatch.setattr(training, "write_samples", lambda *arguments: None)
+    training.keep_samples(None, {}, Run(run[0]), 7, reporter)
+    training.report(Run(run[0]), reporter)
+    assert len(said) == 2
+    assert all("No space left on device" in line for line in said)
+
+
+def test_a_log_that_cannot_be_written_is_an_os_error(run, tmp_path):
+    (tmp_path / "tensorboard").write_text("a file where the folder should be")
+    with pytest.raises(OSError, match="tensorboard"):
+        write_tensorboard_samples(tmp_path, step=7)

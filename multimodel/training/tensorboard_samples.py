@@ -36,7 +36,7 @@ def write_tensorboard_samples(folder, step):
                     _write(f"{file.stem}_samples/{number}", json.loads(line), samples)
         writer.close()
     except tf.errors.OpError as error:
-        raise OSError(error.message) from error
+        raise OSError(f"no events in {folder / 'tensorboard'} ({type(error).__name__})") from error
 
 
 def _write(tag, record, samples):
