@@ -39,17 +39,18 @@ class Chromium:
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
-    def show(self, file, width, scheme):
+    def show(self, file, width, scheme, media="screen"):
         """Opens a page.
 
         Args:
             file: of the page.
             width: in CSS pixels.
             scheme: "light" or "dark".
+            media: "screen" or "print".
         """
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         feature = {"name": "prefers-color-scheme", "value": scheme}
-        self._call("Emulation.setEmulatedMedia", features=[feature])
+        self._call("Emulation.setEmulatedMedia", media=media, features=[feature])
         self._call("Page.enable")
         self._call("Page.navigate", url=file.as_uri())
         while self.value("document.readyState") != "complete":

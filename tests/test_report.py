@@ -265,3 +265,10 @@ def test_it_fits_and_follows_the_colour_scheme(folder, browser, width, scheme):
     background = pixels[:, 2]  # a column of the margin
     assert (background > 235).all() if scheme == "light" else (background < 30).all()
     assert 0.02 < np.mean(np.abs(pixels.astype(int) - background[0]) > 60) < 0.5  # something is written on it
+
+
+def test_it_is_printed_on_white(folder, browser):
+    browser.show(folder / "report.html", 800, "dark", media="print")
+    pixels = np.asarray(PIL.Image.open(io.BytesIO(browser.screenshot())).convert("L"))
+    assert (pixels[:, 2] == 255).all()
+    assert browser.value("getComputedStyle(document.querySelector('audio')).display") == "none"

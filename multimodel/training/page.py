@@ -47,6 +47,11 @@ def data_uri(file):
     return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
 
 
+def note(*content):
+    """A paragraph that explains, in a quieter colour."""
+    return element("p", *content, class_="muted")
+
+
 def table(caption, head, rows, words=1):
     """A table whose first column names its rows; it scrolls sideways by itself where it is too wide.
 

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from multimodel.errors import UserError
-from multimodel.training import report_sections as sections
+from multimodel.training import report_facts, report_sections
 from multimodel.training.page import element, page
 from multimodel.training.run import read_run
 
@@ -24,19 +24,19 @@ def write_report(folder):
     run, metrics, history = read_run(folder), _read_metrics(folder), _read_history(folder)
     logged = [record for record in history if "loss" in record]
     parts = {
-        "Scores": sections.scores(run, metrics),
-        "Curves": sections.curves(run, history),
-        "Experts": sections.experts(logged),
-        "Data": sections.data(folder, run, logged),
-        "Examples": sections.examples(folder / "samples", run),
-        "Settings": sections.settings(run),
+        "Scores": report_sections.scores(run, metrics),
+        "Curves": report_sections.curves(run, history),
+        "Experts": report_sections.experts(logged),
+        "Data": report_facts.data(folder, run, logged),
+        "Examples": report_sections.examples(folder / "samples", run),
+        "Settings": report_facts.settings(run),
     }
     parts = {name: content for name, content in parts.items() if content}
     links = [element("a", name, href=f"#{name.lower()}") for name in parts]
     html = page(
         f"{run.get('recipe', folder.name)}: report of a run",
         CSS.read_text(encoding="utf-8"),
-        element("header", *sections.head(run, metrics, logged), element("nav", *links, aria_label="Sections")),
+        element("header", *report_facts.head(run, metrics, logged), element("nav", *links, aria_label="Sections")),
         element("main", *(_section(name, content) for name, content in parts.items())),
     )
     file = folder / "report.html"

@@ -27,70 +27,68 @@ def sample_cards(folder, task):
 
 
 def _card(record, folder, key, opened):
-    if record["picture"]:
-        record["box"] = "0 0 {} {}".format(*_size(folder / record["picture"]))
     kind, sign = ("right", "✓ right") if record["right"] else ("wrong", "✗ wrong")
     score = element("span", f"log-probability {record['score']:.2f}", class_="muted")
+    box = _box(folder / record["picture"]) if record["picture"] else None
     return element(
         "article",
         element("p", element("strong", sign), score, class_="verdict"),
-        *_media(record, folder, key),
+        *_media(record, folder, key, box),
         _texts(record),
-        _alignment(record, key, opened) if record["attention"] else None,
+        _alignment(record, key, box, opened) if record["attention"] else None,
         class_=f"sample {kind}",
         aria_label=f"{record['input']}, {kind}",
     )
 
 
-def _media(record, folder, key):
-    """Picture, spectrogram and player of an input. What is drawn has an id, so that alignments can draw it again."""
-    media = []
+def _box(picture):
+    """The `viewBox` of a picture file."""
+    with PIL.Image.open(picture) as opened:
+        return f"0 0 {opened.width} {opened.height}"
+
+
+def _media(record, folder, key, box):
+    """Picture, spectrogram and player of an input. What is drawn has the id `key`, for alignments to draw it again."""
+    media, shown = [], record["input"]
+    whole = {"id": key, "width": "100%", "height": "100%"}
     if record["picture"]:
-        image = element("image", href=data_uri(folder / record["picture"]), width="100%", height="100%", id=key)
-        label = f"Picture {record['input']}"
-        media.append(element("svg", image, viewBox=record["box"], class_="picture", role="img", aria_label=label))
+        image = element("image", href=data_uri(folder / record["picture"]), **whole)
+        media.append(element("svg", image, viewBox=box, class_="picture", role="img", aria_label=f"Picture {shown}"))
     if record["spectrogram"]:
-        place = {"width": "100%", "height": "100%", "preserveAspectRatio": "none"}
-        image = element("image", href=data_uri(folder / record["spectrogram"]), id=key, **place)
-        label = f"Spectrogram of {record['input']}"
-        media.append(element("svg", image, class_="spectrogram", role="img", aria_label=label))
+        image = element("image", href=data_uri(folder / record["spectrogram"]), preserveAspectRatio="none", **whole)
+        media.append(element("svg", image, class_="spectrogram", role="img", aria_label=f"Spectrogram of {shown}"))
     if record["clip"]:
-        uri = data_uri(folder / record["clip"])
-        media.append(
-            element("audio", src=uri, controls="controls", preload="metadata", aria_label=f"Clip {record['input']}")
-        )
+        clip = {"src": data_uri(folder / record["clip"]), "controls": "controls", "preload": "metadata"}
+        media.append(element("audio", aria_label=f"Clip {shown}", **clip))
     return media
 
 
-def _size(file):
-    with PIL.Image.open(file) as picture:
-        return picture.size
-
-
 def _texts(record):
-    """Input, target and output; one of the latter two where they are equal."""
-    names = ("input", "output") if record["right"] else ("input", "target", "output")
-    shown = ("input",) if record["picture"] or record["clip"] else ()
-    rows = [(name, record[name] or "(nothing)") for name in names if name != "input" or not shown]
-    return element("dl", *(part for name, text in rows for part in (element("dt", name), element("dd", text))))
+    """Input, if it is text, target and output; of the latter two one where they are equal."""
+    names = [] if record["picture"] or record["clip"] else ["input"]
+    names += ["output"] if record["right"] else ["target", "output"]
+    rows = [part for name in names for part in (element("dt", name), element("dd", record[name] or "(nothing)"))]
+    return element("dl", *rows)
 
 
-def _alignment(record, key, opened):
+def _alignment(record, key, box, opened):
     attention = record["attention"]
     pieces = [_shown(piece) for piece in attention["pieces"][:PIECES]]
-    if not pieces:
+    if not pieces or not attention["sources"]:
         return None
-    make = _looks_at_picture if record["picture"] and attention["grid"] else _looks_at_sequence
-    looks = make(pieces, attention, key, record)
+    if box and attention["grid"]:
+        looks = _looks_at_picture(pieces, attention, key, box)
+    else:
+        looks = _looks_at_sequence(pieces, attention, key if record["spectrogram"] else None)
     return element("details", element("summary", "Where the decoder looked"), looks, open="open" if opened else None)
 
 
-def _looks_at_sequence(pieces, attention, key, record):
-    """A strip for each piece of the output over the source: over its pieces, or over the spectrogram."""
+def _looks_at_sequence(pieces, attention, spectrogram):
+    """A strip for each piece of the output, under the pieces of the source or under the spectrogram of this id."""
     weights, sources = attention["weights"][: len(pieces)], [_shown(source) for source in attention["sources"]]
     head, positions = [], 0
-    if record["spectrogram"]:
-        head = [element("svg", element("use", href=f"#{key}"), class_="spectrogram", aria_hidden="true")]
+    if spectrogram:
+        head = [element("svg", element("use", href=f"#{spectrogram}"), class_="spectrogram", aria_hidden="true")]
     elif len(sources) <= CELLS:
         positions = len(sources)
         names = [element("span", source) for source in sources]
@@ -113,7 +111,7 @@ def _narrowed(row):
     return [max(row[i : i + width]) for i in range(0, len(row), width)]
 
 
-def _looks_at_picture(pieces, attention, key, record):
+def _looks_at_picture(pieces, attention, key, box):
     """The picture once for each piece of the output, coloured where it was looked at."""
     rows, columns = attention["grid"]
     weights = attention["weights"][: len(pieces)]
@@ -133,7 +131,7 @@ def _looks_at_picture(pieces, attention, key, record):
         row_of, column_of = divmod(row.index(max(row)), columns)
         label = f"{piece}: looks most at row {row_of + 1} of {rows}, column {column_of + 1} of {columns}"
         drawn = element("use", href=f"#{key}")
-        picture = element("svg", drawn, *colours, viewBox=record["box"], role="img", aria_label=label)
+        picture = element("svg", drawn, *colours, viewBox=box, role="img", aria_label=label)
         figures.append(element("figure", picture, element("figcaption", piece, aria_hidden="true")))
     return element("div", *figures, class_="looks")
 
