@@ -199,7 +199,7 @@ def test_validation_resumption_and_recovery_are_shown(tmp_path):
     assert "held-out exact: 0.5 at step 10, 1 at step 20" in page.text
     marks = [line for line in page.all("line") if line.get("class") == "mark"]
     assert len(marks) == 2 * (2 * len(TASKS) + 2)
-    assert f"recovered at step 15: a loss that is not finite {EVIL}" in page.text
+    assert f"recovered at step 15, task read: a loss that is not finite {EVIL}" in page.text
     assert len(page.all("polyline")[0]["points"].split()) == 4  # step 15 was done twice and counts once
 
 

@@ -81,7 +81,8 @@ def curves(run, history):
     if not logged:
         return [element("p", "There are no curves: no step was logged.")]
     marks = [(step, f"resumed after step {step}") for step in run.get("resumed_at", [])]
-    marks += [(one["step"], f"recovered at step {one['step']}: {one['reason']}") for one in run.get("recovered", [])]
+    for one in run.get("recovered", []):
+        marks.append((one["step"], f"recovered at step {one['step']}, task {one['task']}: {one['reason']}"))
     cards = [_curves_of(task, logged, history, marks) for task in logged[-1]["loss"]]
     rates = [(record["step"], record["learning_rate"]) for record in logged]
     cards.append(
@@ -115,7 +116,7 @@ def _curves_of(task, logged, history, marks):
 
 def _figure(name, points, kind, marks, top=None):
     value = points[-1][1] if points else None
-    caption = element("figcaption", name, element("strong", "" if value is None else f"{value:#.3g}"))
+    caption = element("figcaption", name, element("strong", "" if value is None else f"{value:.3g}"))
     return element("figure", caption, curve(points, name, kind, marks, top))
 
 
