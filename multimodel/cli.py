@@ -108,6 +108,14 @@ def evaluate(
         reporter.scores(scores)
 
 
+@app.command(epilog="Example: multimodel report runs/quickstart")
+def report(run: RunFolder):
+    """Write a run's report.html anew, from what its folder holds, and print its path."""
+    from multimodel.training.report import write_report
+
+    typer.echo(write_report(run))
+
+
 @app.command(epilog="Example: multimodel predict runs/quickstart captions scene.png another.png")
 def predict(
     run: RunFolder,

@@ -83,6 +83,7 @@ def mistakes(run, tmp_path):
         "small batch": (["train", tiny_recipe.__file__, "--batch-size", "2", *new], "batch_size of at least 3"),
         "a run is there": (["train", tiny_recipe.__file__, "--out", run], "Add --resume to go on with it, --fresh"),
         "no run": (["evaluate", str(tmp_path)], "without a readable one"),
+        "no run in report": (["report", str(tmp_path)], "without a readable one"),
         "unknown task in evaluate": (["evaluate", run, "--tasks", "uper"], "Did you mean 'upper'"),
         "unknown split": (["evaluate", run, "--split", "tests"], "Did you mean 'test'"),
         "unknown task in predict": (["predict", run, "colour", "x"], "Did you mean 'colours'"),

@@ -15,7 +15,7 @@ ALLOWED = {
     "multimodel.body": set(),
     "modality_nets": set(),
     "multimodel.model": {"multimodel.body", "multimodel.signature"},
-    "multimodel.generation": {"multimodel.model", "multimodel.backend"},
+    "multimodel.generation": {"multimodel.model", "multimodel.body", "multimodel.backend"},
     "multimodel.tasks": {"multimodel.signature", "multimodel.errors", "multimodel.quiet"},
     "multimodel.export": {
         "multimodel.backend",

@@ -70,6 +70,26 @@ def test_metrics_and_predictions(run):
         assert scores[headline] == pytest.approx(np.mean([line["output"] == line["target"] for line in lines]))
 
 
+def test_samples_and_report(run):
+    pictures = 0
+    for task in ("colours", "captions", "upper"):
+        lines = [json.loads(line) for line in (run[0] / f"samples/{task}.jsonl").read_text().splitlines()]
+        predictions = (run[0] / f"predictions/{task}.jsonl").read_text()
+        assert 4 <= len(lines) <= 8
+        pictures += sum(line["picture"] is not None for line in lines)
+        for line in lines:
+            assert json.dumps(line["output"], ensure_ascii=False) in predictions
+            assert line["right"] == (line["output"] == line["target"])
+            assert bool(line["attention"]) == (task != "colours")
+            if task != "colours":
+                text = "".join(line["attention"]["pieces"]).removesuffix("</s>")
+                assert "<0x" in text or text == line["output"]
+    assert list((run[0] / "tensorboard").iterdir())
+    page = (run[0] / "report.html").read_text(encoding="utf-8")
+    assert "finished" in page
+    assert page.count("data:image/png") == pictures > 8
+
+
 def test_a_loaded_run_predicts_the_same(run):
     again = mm.load(run[0])
     assert again.tasks == run[1].tasks

@@ -68,6 +68,12 @@ def test_bytes_that_are_no_text_become_a_replacement(vocabulary):
     assert Text("t", vocabulary, 9).decode(ids[:, 1:]) == ["\ufffd" * 3]  # of four bytes the first is gone
 
 
+def test_pieces_are_the_text_in_parts(vocabulary):
+    pieces = vocabulary.pieces(vocabulary.encode(["  hello there ~"])[0])
+    assert "".join(pieces) == "  hello there <0x7E></s>"
+    assert " there" in pieces
+
+
 def test_an_untrained_vocabulary_says_so():
     with pytest.raises(UserError, match=r"empty vocabulary 'text'.*train\(texts\)"):
         Vocabulary(400).encode(["a"])

@@ -1,11 +1,28 @@
 """Attention of the body: MultiHeadAttention and AttentionBlock."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
 import keras
 from keras import ops
 
 from multimodel.body.block import Block, masked
 from multimodel.body.conv import ConvStep
 from multimodel.body.timing import timing_signal
+
+_weights: contextvars.ContextVar[dict | None] = contextvars.ContextVar("attention_weights", default=None)
+
+
+@contextlib.contextmanager
+def collect_attention() -> Iterator[dict]:
+    """Gives `{MultiHeadAttention: weights (b, heads, m, n) float32}` of the last call of each inside the `with`."""
+    weights: dict = {}
+    token = _weights.set(weights)
+    try:
+        yield weights
+    finally:
+        _weights.reset(token)
 
 
 @keras.saving.register_keras_serializable("multimodel")
@@ -58,8 +75,11 @@ class MultiHeadAttention(keras.layers.Layer):
         scores = ops.cast(ops.matmul(ops.transpose(query, (0, 2, 1, 3)), keys), "float32")  # (b, heads, m, n)
         if seen is not None:
             scores = ops.where(seen, scores, -1e9)
-        weights = ops.cast(ops.softmax(scores, axis=-1), values.dtype)
-        heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
+        weights = ops.softmax(scores, axis=-1)
+        collected = _weights.get()
+        if collected is not None:
+            collected[self] = weights
+        heads = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, ops.shape(target)[1], self.dim)))
 
     def _split(self, x):

@@ -122,6 +122,13 @@ class Vocabulary:
             texts = tf.strings.regex_replace(texts, escape, character)
         return texts
 
+    def pieces(self, ids):
+        """Ids `(m,)` -> list of str, what each of them stands for: `<0xE2>` for a byte, `</s>` for the end."""
+        self._require_trained()
+        ids = tf.convert_to_tensor(ids, tf.int32)
+        texts = self._with_tokenizer(lambda tokenizer: tokenizer.id_to_string(ids)).numpy()
+        return [text.decode().replace("\u2581", " ") for text in texts]
+
     def _with_tokenizer(self, call):
         """`call(tokenizer)`; TensorFlow drops the tokenizer's model whenever a random seed is set."""
         try:

@@ -125,6 +125,7 @@ class Reporter:
         self.line("  metrics.json  scores      predictions/  every scored example")
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
         self.line("  checkpoints/  to go on from, with --resume and more --steps")
+        self.line("  report.html   all of it on one page, with examples from samples/")
 
     def check(self, report):
         """What `multimodel check` found: a table, then each unusable file, and each kind of oddity and duplicate."""

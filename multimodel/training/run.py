@@ -37,7 +37,18 @@ SETTINGS = (
     "monitor",
     "patience",
 )
-CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions", "checkpoints")
+CONTENTS = (
+    "run.json",
+    "metrics.json",
+    "history.jsonl",
+    "left_out.jsonl",
+    "report.html",
+    "checkpoints",
+    "model",
+    "predictions",
+    "samples",
+    "tensorboard",
+)
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 

@@ -24,6 +24,9 @@ from multimodel.training.recovery import FaultError, Guard, Recovery
 from multimodel.training.resume import Saver, check_differences, describe, load_vocabularies
 from multimodel.training.run import Run, settings_of, status
 from multimodel.training.validation import Validation, check_validation
+from multimodel.training.report import write_report
+from multimodel.training.samples import write_samples
+from multimodel.training.tensorboard_samples import write_tensorboard_samples
 
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
@@ -109,36 +112,40 @@ def train(
             saver.restore(checkpoint)
         callbacks = [one for one in (guard, history, validation, interrupts.callback, saver) if one]
         recovery = Recovery(run, checkpoints, bundle.model, batches, saver, reporter)
-        with run.recording_failure(lambda error: _reason(error, history.step)):
-            try:
-                fit(bundle.model, batches, callbacks, history, recovery, interrupts)
-            except UserError:  # an example that cannot be read must not cost the steps before it
+        try:
+            with run.recording_failure(lambda error: _reason(error, history.step)):
+                try:
+                    fit(bundle.model, batches, callbacks, history, recovery, interrupts)
+                except UserError:  # an example that cannot be read must not cost the steps before it
+                    bundle.save(run.folder / "model")
+                    raise
+                finally:  # some rows are not read before their batch
+                    run.list_left_out(
+                        {name: left_out[name] | {"train": part.left_out} for name, part in batches.examples.items()}
+                    )
+                if interrupts.received == signal.SIGTERM:
+                    raise SystemExit(128 + signal.SIGTERM)
+                best = take_final_weights(bundle.model, checkpoints if validation else None)
+                usage = history.usage()
+                batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
                 bundle.save(run.folder / "model")
-                raise
-            finally:  # some rows are not read before their batch
-                run.list_left_out(
-                    {name: left_out[name] | {"train": part.left_out} for name, part in batches.examples.items()}
+                scores = evaluate(
+                    bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
                 )
-            if interrupts.received == signal.SIGTERM:
-                raise SystemExit(128 + signal.SIGTERM)
-            best = take_final_weights(bundle.model, checkpoints if validation else None)
-            usage = history.usage()
-            batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
-            bundle.save(run.folder / "model")
-            scores = evaluate(
-                bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
-            )
-        stopped = interrupts.received and f"stopped by the user after {history.step} of {recipe.steps} steps"
-        metrics = {
-            "recipe": recipe.name,
-            "step": history.step,
-            "seconds": round(history.seconds, 1),
-            "checkpoint_seconds": round(saver.seconds, 2),
-            "parameters": bundle.model.count_params(),
-            "tasks": scores,
-            "usage": usage,
-        }
-        run.finish(metrics | ({"best_step": best} if best else {}), stopped)
+                keep_samples(bundle, recipe.mixture.tasks, run, history.step, reporter)
+            metrics = {
+                "recipe": recipe.name,
+                "step": history.step,
+                "seconds": round(history.seconds, 1),
+                "checkpoint_seconds": round(saver.seconds, 2),
+                "parameters": bundle.model.count_params(),
+                "tasks": scores,
+                "usage": usage,
+            }
+            stopped = interrupts.received and f"stopped by the user after {history.step} of {recipe.steps} steps"
+            run.finish(metrics | ({"best_step": best} if best else {}), stopped)
+        finally:
+            report(run, reporter)
         reporter.finished(run.folder, metrics, recipe.steps, best)
     return bundle
 
@@ -148,6 +155,23 @@ def _reason(error, step):
     if isinstance(error, SystemExit):
         return f"stopped by SIGTERM after step {step}; --resume goes on"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def keep_samples(bundle, tasks, run, step, reporter):
+    """Writes examples of outputs; a full disk must not fail a run that is trained and scored."""
+    try:
+        write_samples(bundle, tasks, run.folder)
+        write_tensorboard_samples(run.folder, step)
+    except OSError as error:
+        reporter.line(f"Not all samples could be written: {error}")
+
+
+def report(run, reporter):
+    """Writes the run's page, with the same care."""
+    try:
+        write_report(run.folder)
+    except (OSError, UserError) as error:
+        reporter.line(f"No report.html: {error}")
 
 
 def resolve(recipe, tasks, changes):
