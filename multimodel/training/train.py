@@ -21,12 +21,12 @@ from multimodel.training.history import History
 from multimodel.training.interrupts import Interrupts
 from multimodel.training.metrics import check_metrics
 from multimodel.training.recovery import FaultError, Guard, Recovery
+from multimodel.training.report import write_report
 from multimodel.training.resume import Saver, check_differences, describe, load_vocabularies
 from multimodel.training.run import Run, settings_of, status
-from multimodel.training.validation import Validation, check_validation
-from multimodel.training.report import write_report
 from multimodel.training.samples import write_samples
 from multimodel.training.tensorboard_samples import write_tensorboard_samples
+from multimodel.training.validation import Validation, check_validation
 
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
