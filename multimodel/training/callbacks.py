@@ -4,19 +4,24 @@ import collections
 import json
 import signal
 import threading
-import time
 
 import keras
 
+from multimodel.memory import resident_mb
+from multimodel.training.pace import Pace
+
 
 class History(keras.callbacks.Callback):
-    """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and shows it.
+    """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and tells its listeners.
 
     `expert_load` is `{block: {task: shares}}`: of the choices that the task's positions made, the share that fell on
     each expert. Label tasks, which stop after the encoder, choose none of the decoder's.
 
     `examples`, `tokens` (ids of real text) and `epochs` count from the first step on. `padding` is of these steps: the
-    share of a task's `inputs` and `targets`, where their lengths vary, that was padding.
+    share of a task's `inputs` and `targets`, where their lengths vary, that was padding. `steps_per_second` is over the
+    latest 100 steps, and `memory_mb` what of the process lies in memory.
+
+    Keras' running means, which callbacks after this one also get, begin anew with the step after a line.
 
     With a single task, Keras names no loss of its own: its loss is then weighted, and includes those of routing.
 
@@ -25,12 +30,12 @@ class History(keras.callbacks.Callback):
         model: the compiled MultiModel.
         batches: the MixedBatches that `fit` takes its steps from.
         log_every: steps of an interval.
-        reporter: shows progress.
+        listeners: Listeners, told of each step and each line.
     """
 
-    def __init__(self, file, model, batches, log_every, reporter):
+    def __init__(self, file, model, batches, log_every, listeners):
         super().__init__()
-        self.file, self.log_every, self.reporter = file, log_every, reporter
+        self.file, self.log_every, self._listeners = file, log_every, listeners
         self.step = 0
         self._batches, self._tasks = batches, list(batches.tasks)
         self._total: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
@@ -39,23 +44,30 @@ class History(keras.callbacks.Callback):
         self._schedule = model.optimizer._learning_rate
 
     def on_train_begin(self, logs=None):
-        self._start = time.monotonic()
-        self.reporter.training(len(self._batches))
+        self._pace = Pace()
+        for listener in self._listeners:
+            listener.begin(self.step, len(self._batches))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.step % self.log_every == 0:  # not before: callbacks after this one get the means of the whole interval
+            self.model.reset_metrics()
+            self.model.expert_load.reset()
 
     def on_train_batch_end(self, batch, logs=None):
         for task, counts in self._batches.usage(self.step).items():
             self._total[task].update(counts)
             self._recent[task].update(counts)
         self.step += 1
-        self.reporter.step(self.step, time.monotonic() - self._start)
-        self._logs = logs
+        self._pace.step()
+        self._glance = self._glance_of(logs)
+        for listener in self._listeners:
+            listener.step(self._glance)
         if self.step % self.log_every == 0:
-            self._log(logs)
+            self._log()
 
     def on_train_end(self, logs=None):
         if self.step % self.log_every:
-            self._log(self._logs)
-        self.reporter.trained()
+            self._log()
 
     def usage(self):
         """`{task: {"examples", "tokens", "epochs", "padding"}}` since the first step."""
@@ -69,21 +81,25 @@ class History(keras.callbacks.Callback):
             for task, counts in self._total.items()
         }
 
-    def _log(self, logs):
+    def _glance_of(self, logs):
+        """What is known after every step, as in a record."""
         several = len(self._tasks) > 1
-        losses = {task: float(logs[f"{task}_loss" if several else "loss"]) for task in self._tasks}
-        accuracies = {task: float(logs[f"{task}_accuracy" if several else "accuracy"]) for task in self._tasks}
+        means = {
+            name: {task: round(float(logs[f"{task}_{name}" if several else name]), 5) for task in self._tasks}
+            for name in ("loss", "accuracy")
+        }
         usage = self.usage()
+        counts = {name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")}
+        pace = {"seconds": round(self._pace.seconds, 2), "steps_per_second": round(self._pace.steps_per_second, 4)}
+        return {"step": self.step} | pace | means | counts
+
+    def _log(self):
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()  # Keras keeps the state of metrics and variables elsewhere during fit
-        record = {
-            "step": self.step,
-            "seconds": round(time.monotonic() - self._start, 2),
-            "loss": {task: round(value, 5) for task, value in losses.items()},
-            "accuracy": {task: round(value, 5) for task, value in accuracies.items()},
-            **{name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")},
+        record = self._glance | {
             "padding": {task: _padding(counts) for task, counts in self._recent.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
+            "memory_mb": resident_mb(),
             "expert_load": {
                 block: {task: [round(float(share), 5) for share in shares] for task, shares in by_task.items()}
                 for block, by_task in self.model.expert_load.shares().items()
@@ -91,9 +107,8 @@ class History(keras.callbacks.Callback):
         }
         with self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
-        self.reporter.interval(record)
-        self.model.reset_metrics()
-        self.model.expert_load.reset()
+        for listener in self._listeners:
+            listener.interval(record)
         for counts in self._recent.values():
             counts.clear()
 

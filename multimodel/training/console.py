@@ -6,19 +6,20 @@ import re
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from multimodel.training.progress import LiveProgress, PlainProgress
 
 ROLES = ("inputs", "targets")
 LISTED = 20  # lines of a list; the rest is in JSON
 
 
 class Reporter:
-    """Prints to stdout: tables, one line for each logged interval, and on a terminal a bar with the time left."""
+    """Prints tables and lines to stdout."""
 
-    def __init__(self, quiet=False):
+    def __init__(self, quiet=False, verbose=False):
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=quiet)
-        self._bar = None
+        self._verbose = verbose
 
     def line(self, text):
         self._console.print(text, markup=False)
@@ -42,41 +43,14 @@ class Reporter:
             )
         self._console.print(table)
 
-    def training(self, steps):
-        self._steps = steps
-        self.line(f"Training {steps} steps; the first one includes tracing.")
-        if self._console.is_terminal:
-            columns = (
-                TextColumn("training"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=self._console)
-            self._task = self._bar.add_task("training", total=steps)
-            self._bar.start()
-
-    def step(self, step, seconds):
-        if step == 1:
-            self.line(f"The first step came after {seconds:.0f} s")
-        if self._bar:
-            self._bar.update(self._task, completed=step)
-
-    def interval(self, record):
-        """One line: step, time, and each task's loss and teacher-forced accuracy."""
-        step, seconds = record["step"], record["seconds"]
-        left = seconds / step * (self._steps - step)
-        tasks = "  ".join(f"{task} {loss:.2f}/{record['accuracy'][task]:.2f}" for task, loss in record["loss"].items())
-        self.line(f"step {step} ({seconds:.0f} s, {left:.0f} s left) loss/accuracy: {tasks}")
+    def progress(self):
+        """A Listener that shows how training goes: live on a terminal, in lines elsewhere."""
+        if self._console.is_interactive and sys.stdout.isatty():  # rich also believes FORCE_COLOR
+            return LiveProgress(self._console)
+        return PlainProgress(self.line, self._verbose)
 
     def stopping(self):
         self.line("Stopping after this step, to keep and score the weights. Ctrl-C again ends at once.")
-
-    def trained(self):
-        if self._bar:
-            self._bar.stop()
-            self._bar = None
 
     def evaluating(self, name):
         self.line(f"Scoring {name}")
@@ -90,6 +64,7 @@ class Reporter:
         self.line(f"Trained {step} steps in {seconds / 60:.1f} minutes. In {run.folder}:")
         self.line("  metrics.json  scores      predictions/  every scored example")
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
+        self.line("  tensorboard/  the same in charts: tensorboard --logdir " + str(run.folder / "tensorboard"))
 
     def check(self, report):
         """What `multimodel check` found: a table, then each unusable file, and each kind of oddity and duplicate."""

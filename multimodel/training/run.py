@@ -11,6 +11,7 @@ import tempfile
 import keras
 
 from multimodel.errors import UserError
+from multimodel.memory import peak_mb
 from multimodel.tasks.examples import INCOMPLETE
 
 VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
@@ -27,7 +28,7 @@ SETTINGS = (
     "lazy_experts",
     "loss_weights",
 )
-CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions")
+CONTENTS = ("run.json", "metrics.json", "history.jsonl", "left_out.jsonl", "model", "predictions", "tensorboard")
 
 
 class Run:
@@ -107,6 +108,7 @@ class Run:
     def finish(self, recipe, step, seconds, parameters, scores, usage):
         """Records scores and what was used; a run that stopped before its last step is not `finished`."""
         metrics = {"recipe": recipe.name, "step": step, "seconds": round(seconds, 1), "parameters": parameters}
+        metrics["peak_memory_mb"] = peak_mb()
         write_json(self.folder / "metrics.json", metrics | {"tasks": scores, "usage": usage})
         if step < recipe.steps:
             self.fail(f"stopped by the user after {step} of {recipe.steps} steps")

@@ -19,6 +19,8 @@ from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
 from multimodel.training.metrics import check_metrics
 from multimodel.training.run import Run
+from multimodel.training.tensorboard import TensorBoardLog
+from multimodel.training.user_callbacks import user_callbacks
 
 CHECKED = 10_000  # held-out examples of a task that are read before training
 
@@ -33,6 +35,7 @@ def train(
     precision="float32",
     xla="auto",
     verbose=False,
+    callbacks=(),
     **changes,
 ):
     """Trains a recipe, scores it on held-out data, and writes a run's folder.
@@ -47,14 +50,17 @@ def train(
         log_every: steps from one line of `history.jsonl` to the next.
         precision: "float32" or "mixed_bfloat16".
         xla: whether the steps are compiled with XLA: "on", "off", or "auto", which is where it wins.
-        verbose: also shows Keras' summary of the model.
+        verbose: also shows Keras' summary of the model, and where stdout is no terminal a line for each task.
+        callbacks: a list of Keras callbacks, or a function without arguments that gives one and is called when all is
+            ready to train. See `user_callbacks` for what they get.
         changes: fields of the recipe to replace: `steps`, `batch_size`, `seed`, ...
 
     Returns:
         A Bundle, as `multimodel.load(out)` gives it.
 
     Raises:
-        UserError: if `out` holds a run or other files, a name is unknown, or data cannot be read.
+        UserError: if `out` holds a run or other files, a name is unknown, data cannot be read, or `callbacks` holds
+            something else.
     """
     recipe = resolve(recipe, tasks, changes)
     if log_every < 1:
@@ -63,19 +69,22 @@ def train(
         raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
     if xla not in XLA:
         raise unknown("xla", xla, XLA)
+    if not callable(callbacks):
+        user_callbacks(callbacks)
     run = Run(out or f"runs/{recipe.name}")
     run.claim(fresh)
-    reporter = Reporter()
+    reporter = Reporter(verbose=verbose)
     keras.utils.set_random_seed(recipe.seed)
     recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter)
+    callbacks = user_callbacks(callbacks)
     run.start(recipe, bundle.model, precision, xla)  # not before: data that cannot be read must not cost a former run
     run.list_left_out(left_out)
     if verbose:
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
     try:
         try:
-            step, seconds, usage = fit(bundle.model, batches, recipe, run, reporter, log_every)
-        except UserError:  # an example that cannot be read must not cost the steps before it
+            step, seconds, usage = fit(bundle.model, batches, recipe, run, reporter, log_every, callbacks)
+        except Exception:  # an example that cannot be read, or a user's callback, must not cost the steps before it
             bundle.save(run.folder / "model")
             raise
         finally:  # some rows are not read before their batch
@@ -143,13 +152,14 @@ def prepare(recipe, precision, xla, reporter):
     return recipe, batches, Bundle(model, inputs, targets), left_out
 
 
-def fit(model, batches, recipe, run, reporter, log_every):
+def fit(model, batches, recipe, run, reporter, log_every, callbacks):
     """Runs Keras `fit`: the steps done, the seconds they took, and what they used of each task.
 
     Raises:
         UserError: if an example cannot be read that was not read beforehand.
     """
-    history = History(run.folder / "history.jsonl", model, batches, log_every, reporter)
+    listeners = reporter.progress(), TensorBoardLog(run.folder / "tensorboard", reporter.line)
+    history = History(run.folder / "history.jsonl", model, batches, log_every, listeners)
     start = time.monotonic()
     with StopOnInterrupt(reporter) as interrupt, warnings.catch_warnings():
         # Label tasks alone leave mixer and decoder without gradients, and are right to.
@@ -160,7 +170,7 @@ def fit(model, batches, recipe, run, reporter, log_every):
                 steps_per_epoch=len(batches),
                 shuffle=False,
                 verbose=0,
-                callbacks=[history, interrupt.callback],
+                callbacks=[history, interrupt.callback, *callbacks],
             )
         except Exception:
             if batches.error is None:
@@ -168,4 +178,7 @@ def fit(model, batches, recipe, run, reporter, log_every):
             if keras.backend.backend() == "jax":
                 model.jax_state_sync()
             raise batches.error from None
+        finally:
+            for listener in listeners:
+                listener.close()
     return history.step, time.monotonic() - start, history.usage()
