@@ -82,14 +82,14 @@ class LiveProgress(Listener):
 
     def _display(self):
         """The bar stands first: what a low terminal cuts off is the last tasks."""
-        bar = ProgressBar(total=self._steps, completed=self._done, width=min(self._console.width, 80))
+        whole = Table.grid()
+        whole.add_column(no_wrap=True, overflow="ellipsis")
+        whole.add_row(ProgressBar(total=self._steps, completed=self._done, width=min(self._console.width, 80)))
         if self._glance is None:
-            waited = time.monotonic() - self._start
-            return Group(bar, Text(f"waiting for the first step, which is traced: {waited:.0f} s"))
-        standing = Text(
-            f"step {_standing(self._glance, self._steps, resident_mb())}", no_wrap=True, overflow="ellipsis"
-        )
-        return Group(bar, standing, _task_table(self._glance))
+            whole.add_row(f"waiting for the first step, which is traced: {time.monotonic() - self._start:.0f} s")
+            return whole
+        whole.add_row(f"step {_standing(self._glance, self._steps, resident_mb())}")
+        return Group(whole, _task_table(self._glance))
 
 
 def _task_table(glance):
