@@ -7,12 +7,11 @@ import mlflow
 import numpy as np
 import pytest
 import wandb
-from mlflow.keras import MlflowCallback
-from wandb.integration.keras import WandbMetricsLogger
 
 import multimodel as mm
 from multimodel.cli import run_command
 from tests import tiny_recipe
+from tests.test_readme import blocks
 
 
 class Recorder(keras.callbacks.Callback):
@@ -35,26 +34,31 @@ class Fails(keras.callbacks.Callback):
             raise RuntimeError("my own mistake")
 
 
+def of_readme(tracker):
+    """The callbacks of the README's example of a tracker, logged every second step."""
+    (code,) = (block for block in blocks("python") if f"import {tracker}\n" in block)
+    names: dict = {"__name__": "readme"}
+    exec(compile(code.replace("=50", "=2"), "README.md", "exec"), names)
+    return names["callbacks"]()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Four steps of a recipe file's `main(recipe, callbacks)`, logged every second one."""
     place = tmp_path_factory.mktemp("trackers")
     recorder = Recorder()
-
-    def callbacks():
-        wandb.init(project="tests", dir=place)
-        mlflow.set_tracking_uri(f"sqlite:///{place}/mlflow.db")
-        mlflow.set_experiment(experiment_id=mlflow.create_experiment("tests", str(place / "artifacts")))
-        mlflow.start_run()
-        return [recorder, WandbMetricsLogger("batch"), MlflowCallback(log_every_epoch=False, log_every_n_steps=2)]
-
-    flags = ["--out", str(place / "run"), "--tasks", "colours,upper", "--log-every", "2"]
+    flags = ["--out", "run", "--tasks", "colours,upper", "--log-every", "2"]
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("WANDB_MODE", "offline")
-        environment.setenv("WANDB_SILENT", "true")
-        environment.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        environment.chdir(place)
+        for name, value in ("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("MLFLOW_DISABLE_TELEMETRY", "true"):
+            environment.setenv(name, value)
         try:
-            assert run_command(["train", tiny_recipe.__file__, *flags], tiny_recipe.recipe, callbacks) == 0
+            code = run_command(
+                ["train", tiny_recipe.__file__, *flags],
+                tiny_recipe.recipe,
+                lambda: [recorder, *of_readme("wandb"), *of_readme("mlflow")],
+            )
+            assert code == 0
             yield recorder, [json.loads(line) for line in (place / "run" / "history.jsonl").read_text().splitlines()]
         finally:
             wandb.finish()

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 import multimodel as mm
 from multimodel.shipped import load_recipe
@@ -67,7 +68,7 @@ def test_tensorboard_shows_what_history_holds(run):
     for line in map(json.loads, (run[0] / "history.jsonl").read_text().splitlines()):
         for tag, value in scalars(line).items():
             (event,) = [event for event in found.Tensors(tag) if event.step == line["step"]]
-            assert event.tensor_proto.float_val[0] == pytest.approx(value)
+            assert make_ndarray(event.tensor_proto) == pytest.approx(value)
     assert {"loss/upper", "expert_load/decoder_experts"} < set(found.Tags()["tensors"])
 
 

@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_once(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(told) == 1
-    assert told[0].startswith("TensorBoard's files cannot be written, and training goes on without")
+    assert told[0].startswith(f"TensorBoard's files cannot be written, and training goes on without: {tmp_path}")
 
 
 def test_a_folder_that_cannot_be_made_is_told_once(tmp_path):

@@ -1,5 +1,7 @@
 """What TensorBoard shows of a run."""
 
+import re
+
 import numpy as np
 import tensorflow as tf
 
@@ -65,4 +67,5 @@ def scalars(record):
 
 
 def _reason(error):
-    return " ".join(str(error).split())[:200]
+    """An error in one line, without TensorFlow's name of the operation."""
+    return " ".join(re.sub(r"\{\{.*?\}\}", "", str(error)).split())[:200]
