@@ -68,8 +68,9 @@ def train(
     from multimodel.shipped import load_recipe
     from multimodel.training.train import train as train_recipe
 
+    make_recipe, callbacks = context.obj
     train_recipe(
-        replace(context.obj(), origin=recipe) if context.obj else load_recipe(recipe),
+        replace(make_recipe(), origin=recipe) if make_recipe else load_recipe(recipe),
         out,
         tasks=_names(tasks),
         fresh=fresh,
@@ -79,6 +80,7 @@ def train(
         precision=precision,
         xla=xla,
         verbose=verbose,
+        callbacks=callbacks,
         steps=steps,
         batch_size=batch_size,
         seed=seed,
@@ -169,31 +171,33 @@ def check(
         raise typer.Exit(FOUND_SOMETHING)
 
 
-def main(recipe=None):
+def main(recipe=None, callbacks=()):
     """Runs the command line.
 
     Args:
         recipe: a function without arguments that returns a Recipe. The script that calls this takes the flags of
             `multimodel train`. None for the `multimodel` command itself.
+        callbacks: those of that recipe's training, as for `multimodel.train`.
     """
     arguments = sys.argv[1:]
     if recipe is not None:
         arguments = ["train", str(pathlib.Path(sys.argv[0]).resolve()), *arguments]
-    sys.exit(run_command(arguments, recipe))
+    sys.exit(run_command(arguments, recipe, callbacks))
 
 
-def run_command(arguments, recipe=None):
+def run_command(arguments, recipe=None, callbacks=()):
     """Runs one command and returns its exit code: 2 for a user's mistake, in one line; 1 for an internal failure.
 
     Args:
         arguments: those of the command line.
         recipe: a function that gives the recipe to train, in place of the one that is named.
+        callbacks: of its training.
     """
     for stream in (sys.stdin, sys.stdout):  # bytes that are no UTF-8 must not keep the other inputs from an answer
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="surrogateescape" if stream is sys.stdin else "backslashreplace")
     try:
-        return app(arguments, standalone_mode=False, prog_name="multimodel", obj=recipe) or 0
+        return app(arguments, standalone_mode=False, prog_name="multimodel", obj=(recipe, callbacks)) or 0
     except TyperException as error:
         _complain(error.format_message())
     except UserError as error:

@@ -10,6 +10,7 @@ CORE = ["signature", "model", "generation", "body"]
 ALLOWED = {
     "multimodel.errors": set(),
     "multimodel.quiet": set(),
+    "multimodel.memory": set(),
     "multimodel.signature": set(),
     "multimodel.backend": set(),
     "multimodel.body": set(),
@@ -34,6 +35,7 @@ ALLOWED = {
         "multimodel.body",
         "multimodel.backend",
         "multimodel.errors",
+        "multimodel.memory",
         "modality_nets",
     },
     "recipes": {"multimodel", "multimodel.tasks", "modality_nets"},

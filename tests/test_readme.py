@@ -52,7 +52,7 @@ def test_commands(place, monkeypatch, capsys):
 def test_python(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     found = blocks("python")
-    assert len(found) == 5
+    assert len(found) == 7
     for code in found:
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out

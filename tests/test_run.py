@@ -9,10 +9,13 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 import multimodel as mm
 from multimodel.shipped import load_recipe
 from multimodel.training.evaluate import evaluate
+from multimodel.training.tensorboard import scalars
 from tests import tiny_recipe
 
 
@@ -56,6 +59,17 @@ def test_history(run):
                 assert len(shares) == 2
                 assert sum(shares) == pytest.approx(1, abs=1e-3)
     assert lines[0]["learning_rate"] > lines[1]["learning_rate"] > 0
+    assert all(100 < line["memory_mb"] <= read(run[0] / "metrics.json")["peak_memory_mb"] for line in lines)
+    assert all(line["steps_per_second"] > 0 for line in lines)
+
+
+def test_tensorboard_shows_what_history_holds(run):
+    found = EventAccumulator(str(run[0] / "tensorboard")).Reload()
+    for line in map(json.loads, (run[0] / "history.jsonl").read_text().splitlines()):
+        for tag, value in scalars(line).items():
+            (event,) = [event for event in found.Tensors(tag) if event.step == line["step"]]
+            assert make_ndarray(event.tensor_proto) == pytest.approx(value)
+    assert {"loss/upper", "expert_load/decoder_experts"} < set(found.Tags()["tensors"])
 
 
 def test_metrics_and_predictions(run):

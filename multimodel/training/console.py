@@ -6,19 +6,20 @@ import re
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from multimodel.training.progress import LiveProgress, PlainProgress
 
 ROLES = ("inputs", "targets")
 LISTED = 20  # lines of a list; the rest is in JSON
 
 
 class Reporter:
-    """Prints to stdout: tables, one line for each logged interval, and on a terminal a bar with the time left."""
+    """Prints tables and lines to stdout."""
 
-    def __init__(self, quiet=False):
+    def __init__(self, quiet=False, verbose=False):
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=quiet)
-        self._bar = None
+        self._verbose = verbose
 
     def line(self, text):
         self._console.print(text, markup=False)
@@ -42,33 +43,11 @@ class Reporter:
             )
         self._console.print(table)
 
-    def training(self, done, steps):
-        self._first, self._steps = done + 1, steps
-        self.line(f"Training {steps - done} steps; the first one includes tracing.")
-        if self._console.is_terminal:
-            columns = (
-                TextColumn("training"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=self._console)
-            self._task = self._bar.add_task("training", total=steps, completed=done)
-            self._bar.start()
-
-    def step(self, step, seconds):
-        if step == self._first:
-            self.line(f"The first step came after {seconds:.0f} s")
-        if self._bar:
-            self._bar.update(self._task, completed=step)
-
-    def interval(self, record):
-        """One line: step, time, and each task's loss and teacher-forced accuracy."""
-        step, seconds = record["step"], record["seconds"]
-        left = seconds / step * (self._steps - step)
-        tasks = "  ".join(f"{task} {loss:.2f}/{record['accuracy'][task]:.2f}" for task, loss in record["loss"].items())
-        self.line(f"step {step} ({seconds:.0f} s, {left:.0f} s left) loss/accuracy: {tasks}")
+    def progress(self):
+        """A Listener that shows how training goes: live on a terminal, in lines elsewhere."""
+        if self._console.is_interactive and sys.stdout.isatty():  # rich also believes FORCE_COLOR
+            return LiveProgress(self._console)
+        return PlainProgress(self.line, self._verbose)
 
     def stopping(self, by_user):
         if by_user:
@@ -101,11 +80,6 @@ class Reporter:
         )
         self.line(f"step {step} validation: {tasks}{'  (best)' if improved else ''}")
 
-    def trained(self):
-        if self._bar:
-            self._bar.stop()
-            self._bar = None
-
     def evaluating(self, name):
         self.line(f"Scoring {name}")
 
@@ -126,6 +100,7 @@ class Reporter:
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
         self.line("  checkpoints/  to go on from, with --resume and more --steps")
         self.line("  report.html   all of it on one page, with examples from samples/")
+        self.line("  tensorboard/  the same in charts: tensorboard --logdir " + str(folder / "tensorboard"))
 
     def check(self, report):
         """What `multimodel check` found: a table, then each unusable file, and each kind of oddity and duplicate."""

@@ -4,19 +4,24 @@ import collections
 import contextlib
 import json
 import os
-import time
 
 import keras
 
+from multimodel.memory import resident_mb
+from multimodel.training.pace import Pace
+
 
 class History(keras.callbacks.Callback):
-    """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and shows it.
+    """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and tells its listeners.
 
     `expert_load` is `{block: {task: shares}}`: of the choices that the task's positions made, the share that fell on
     each expert. Label tasks, which stop after the encoder, choose none of the decoder's.
 
     `examples`, `tokens` (ids of real text) and `epochs` count from the first step on. `padding` is of these steps: the
-    share of a task's `inputs` and `targets`, where their lengths vary, that was padding.
+    share of a task's `inputs` and `targets`, where their lengths vary, that was padding. `steps_per_second` is over the
+    latest 100 steps, and `memory_mb` what of the process lies in memory.
+
+    Keras' running means, which callbacks after this one also get, begin anew with the step after a line.
 
     With a single task, Keras names no loss of its own: its loss is then weighted, and includes those of routing.
 
@@ -25,20 +30,20 @@ class History(keras.callbacks.Callback):
         model: the compiled MultiModel.
         batches: the MixedBatches that `fit` takes its steps from.
         log_every: steps of an interval.
-        reporter: shows progress.
+        listeners: Listeners, told of each step and each line.
 
     Attributes:
         step: steps done.
-        steps_since_reset: of these, how many the means are of.
-        seconds: that steps took until `fit` ended, without validation and checkpoints.
+        steps_since_reset: of these, how many the running means are of.
+        seconds: that they took, without validation, checkpoints, and what was done again.
     """
 
-    def __init__(self, file, model, batches, log_every, reporter):
+    def __init__(self, file, model, batches, log_every, listeners):
         super().__init__()
-        self.file, self.log_every, self.reporter = file, log_every, reporter
+        self.file, self.log_every, self._listeners = file, log_every, listeners
         self.step = self.steps_since_reset = 0
+        self.seconds = 0.0
         self._lines, self._unwritten = 0, ""
-        self.seconds, self._start = 0.0, None
         self._batches, self._tasks = batches, list(batches.tasks)
         self._total: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         self._recent: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
@@ -46,8 +51,16 @@ class History(keras.callbacks.Callback):
         self._schedule = model.optimizer._learning_rate
 
     def on_train_begin(self, logs=None):
-        self._start = time.monotonic()
-        self.reporter.training(self.step, len(self._batches))
+        self._pace = Pace(self.seconds)
+        for listener in self._listeners:
+            listener.begin(self.step, len(self._batches))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # Not before: callbacks after this one get the means of the whole interval.
+        if self.step % self.log_every == 0 or not self.steps_since_reset:
+            self.model.reset_metrics()
+            self.model.expert_load.reset()
+            self.steps_since_reset = 0
 
     def on_train_batch_end(self, batch, logs=None):
         for task, counts in self._batches.usage(self.step).items():
@@ -55,35 +68,17 @@ class History(keras.callbacks.Callback):
             self._recent[task].update(counts)
         self.step += 1
         self.steps_since_reset += 1
-        self.reporter.step(self.step, self._elapsed())
-        self._logs = logs
+        self._pace.step()
+        self.seconds = self._pace.seconds
+        self._glance = self._glance_of(logs)
+        for listener in self._listeners:
+            listener.step(self._glance)
         if self.step % self.log_every == 0:
-            self._log(logs)
+            self._log()
 
     def on_train_end(self, logs=None):
-        if self.steps_since_reset:
-            self._log(self._logs)
-        self.seconds, self._start = self._elapsed(), None
-        self.reporter.trained()
-
-    def _elapsed(self):
-        return self.seconds + (time.monotonic() - self._start if self._start else 0.0)
-
-    def pause(self, seconds):
-        """Takes off time that was spent on something else."""
-        self.seconds -= seconds
-
-    def usage(self):
-        """`{task: {"examples", "tokens", "epochs", "padding"}}` since the first step."""
-        return {
-            task: {
-                "examples": counts["examples"],
-                "tokens": counts["tokens"],
-                "epochs": round(counts["examples"] / len(self._batches.examples[task]), 3),
-                "padding": _padding(counts),
-            }
-            for task, counts in self._total.items()
-        }
+        if self.step % self.log_every and self.steps_since_reset:
+            self._log()
 
     def write(self, record):
         """Appends a line to `history.jsonl`; while the disk is full, it is kept for the next time."""
@@ -99,12 +94,16 @@ class History(keras.callbacks.Callback):
                 raise
             self._unwritten = ""
 
+    def pause(self, seconds):
+        """Takes off time that was spent on something else than steps."""
+        self._pace.pause(seconds)
+
     def state(self):
         """All that it takes to go on: JSON values."""
         return {
             "step": self.step,
             "steps_since_reset": self.steps_since_reset,
-            "seconds": self._elapsed(),
+            "seconds": self.seconds,
             "lines": self._lines,
             "total": self._total,
             "recent": self._recent,
@@ -113,8 +112,7 @@ class History(keras.callbacks.Callback):
     def restore(self, state):
         """Goes on from a `state`; lines that were written later are dropped from the file."""
         self.step, self.steps_since_reset = state["step"], state["steps_since_reset"]
-        self.seconds, self._start = state["seconds"], None
-        self._lines, self._unwritten = state["lines"], ""
+        self.seconds, self._lines, self._unwritten = state["seconds"], state["lines"], ""
         for counters, saved in ((self._total, state["total"]), (self._recent, state["recent"])):
             for task in counters:
                 counters[task] = collections.Counter(saved.get(task, {}))
@@ -123,31 +121,45 @@ class History(keras.callbacks.Callback):
         draft.write_bytes(b"".join(lines[: self._lines]))
         draft.replace(self.file)
 
-    def _log(self, logs):
+    def usage(self):
+        """`{task: {"examples", "tokens", "epochs", "padding"}}` since the first step."""
+        return {
+            task: {
+                "examples": counts["examples"],
+                "tokens": counts["tokens"],
+                "epochs": round(counts["examples"] / len(self._batches.examples[task]), 3),
+                "padding": _padding(counts),
+            }
+            for task, counts in self._total.items()
+        }
+
+    def _glance_of(self, logs):
+        """What is known after every step, as in a record."""
         several = len(self._tasks) > 1
-        losses = {task: float(logs[f"{task}_loss" if several else "loss"]) for task in self._tasks}
-        accuracies = {task: float(logs[f"{task}_accuracy" if several else "accuracy"]) for task in self._tasks}
+        means = {
+            name: {task: round(float(logs[f"{task}_{name}" if several else name]), 5) for task in self._tasks}
+            for name in ("loss", "accuracy")
+        }
         usage = self.usage()
+        counts = {name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")}
+        pace = {"seconds": round(self._pace.seconds, 2), "steps_per_second": round(self._pace.steps_per_second, 4)}
+        return {"step": self.step} | pace | means | counts
+
+    def _log(self):
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()  # Keras keeps the state of metrics and variables elsewhere during fit
-        record = {
-            "step": self.step,
-            "seconds": round(self._elapsed(), 2),
-            "loss": {task: round(value, 5) for task, value in losses.items()},
-            "accuracy": {task: round(value, 5) for task, value in accuracies.items()},
-            **{name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")},
+        record = self._glance | {
             "padding": {task: _padding(counts) for task, counts in self._recent.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
+            "memory_mb": resident_mb(),
             "expert_load": {
                 block: {task: [round(float(share), 5) for share in shares] for task, shares in by_task.items()}
                 for block, by_task in self.model.expert_load.shares().items()
             },
         }
         self.write(record)
-        self.reporter.interval(record)
-        self.steps_since_reset = 0
-        self.model.reset_metrics()
-        self.model.expert_load.reset()
+        for listener in self._listeners:
+            listener.interval(record)
         for counts in self._recent.values():
             counts.clear()
 

@@ -17,6 +17,7 @@ import tempfile
 import keras
 
 from multimodel.errors import UserError
+from multimodel.memory import peak_mb
 from multimodel.tasks.examples import INCOMPLETE
 from multimodel.training.checkpoints import KEEP, state_of
 

@@ -43,6 +43,7 @@ def train(
     precision="float32",
     xla="auto",
     verbose=False,
+    callbacks=(),
     **changes,
 ):
     """Trains a recipe, scores it on held-out data, and writes a run's folder.
@@ -61,7 +62,9 @@ def train(
         save_every: steps from one checkpoint to the next; if None, as often as costs 1 % of the time at most.
         precision: "float32" or "mixed_bfloat16".
         xla: whether the steps are compiled with XLA: "on", "off", or "auto", which is where it wins.
-        verbose: also shows Keras' summary of the model.
+        verbose: also shows Keras' summary of the model, and where stdout is no terminal a line for each task.
+        callbacks: a list of Keras callbacks, or a function without arguments that gives one and is called when all is
+            ready to train. See `user_callbacks` for what they get.
         changes: fields of the recipe to replace: `steps`, `batch_size`, `seed`, ...
 
     Returns:
@@ -79,6 +82,8 @@ def train(
         raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
     if xla not in XLA:
         raise unknown("xla", xla, XLA)
+    if not callable(callbacks):
+        user_callbacks(callbacks)
     run = Run(out or f"runs/{recipe.name}")
     run.claim(fresh, resume)
     reporter = Reporter()
