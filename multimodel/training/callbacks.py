@@ -8,6 +8,8 @@ import time
 
 import keras
 
+from multimodel.training.adam import adam_of
+
 
 class History(keras.callbacks.Callback):
     """Writes one line of `history.jsonl` every `log_every` steps, with means over those steps, and shows it.
@@ -17,6 +19,8 @@ class History(keras.callbacks.Callback):
 
     `examples`, `tokens` (ids of real text) and `epochs` count from the first step on. `padding` is of these steps: the
     share of a task's `inputs` and `targets`, where their lengths vary, that was padding.
+
+    `loss` is the plain one of each task; `loss_weight`, where weights are learned, is what it counts for.
 
     With a single task, Keras names no loss of its own: its loss is then weighted, and includes those of routing.
 
@@ -36,7 +40,7 @@ class History(keras.callbacks.Callback):
         self._total: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         self._recent: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         # The optimizer's own attribute is a number read back from the device; the schedule is a function of the step.
-        self._schedule = model.optimizer._learning_rate
+        self._schedule = adam_of(model)._learning_rate
 
     def on_train_begin(self, logs=None):
         self._start = time.monotonic()
@@ -84,6 +88,7 @@ class History(keras.callbacks.Callback):
             **{name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")},
             "padding": {task: _padding(counts) for task, counts in self._recent.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
+            **_learned_weights(self.model),
             "expert_load": {
                 block: {task: [round(float(share), 5) for share in shares] for task, shares in by_task.items()}
                 for block, by_task in self.model.expert_load.shares().items()
@@ -96,6 +101,12 @@ class History(keras.callbacks.Callback):
         self.model.expert_load.reset()
         for counts in self._recent.values():
             counts.clear()
+
+
+def _learned_weights(model):
+    """`{"loss_weight": {task: weight}}` where they are learned, else nothing."""
+    weights = {task: round(weight.value(), 5) for task, weight in model.loss_weights().items()}
+    return {"loss_weight": weights} if weights else {}
 
 
 def _padding(counts):

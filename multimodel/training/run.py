@@ -17,9 +17,11 @@ VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
 SETTINGS = (
     "steps",
     "batch_size",
+    "accumulation_steps",
     "learning_rate",
     "warmup_steps",
     "schedule",
+    "ema",
     "betas",
     "epsilon",
     "label_smoothing",
@@ -64,7 +66,7 @@ class Run:
                 f"Choose another --out."
             ) from None
 
-    def start(self, recipe, model, precision, xla):
+    def start(self, recipe, model, precision, xla, remat=False):
         """Removes a former run and records what is trained."""
         for name in CONTENTS:
             file = self.folder / name
@@ -79,7 +81,8 @@ class Run:
             "status": "running",
             "seed": recipe.seed,
             "settings": {name: getattr(recipe, name) for name in SETTINGS}
-            | {"precision": precision, "xla": xla, "backend": keras.backend.backend(), "rates": recipe.mixture.rates},
+            | {"precision": precision, "xla": xla, "remat": remat, "backend": keras.backend.backend()}
+            | {"rates": recipe.mixture.rates},
             "parameters": {"total": model.count_params()} | parts,
             "tasks": {name: signature.to_json() for name, signature in model.signatures.items()},
             "versions": {"python": platform.python_version()} | dict(filter(None, map(_version, VERSIONS))),

@@ -13,10 +13,13 @@ from multimodel.tasks.batches import MixedBatches
 from multimodel.tasks.encoded import training_examples
 from multimodel.tasks.examples import encoded_parts, require_data, train_vocabularies
 from multimodel.tasks.mixture import Epochs
-from multimodel.training.build import build_model, compile_model
+from multimodel.training.batch_size import AUTO, fitting_batch_size
+from multimodel.training.build import PRECISIONS, build_model, compile_model, rematerialised
 from multimodel.training.callbacks import History, StopOnInterrupt
 from multimodel.training.console import Reporter
+from multimodel.training.ema import keep_averages
 from multimodel.training.evaluate import evaluate
+from multimodel.training.memory import memory_at_hand
 from multimodel.training.metrics import check_metrics
 from multimodel.training.run import Run
 
@@ -32,6 +35,7 @@ def train(
     log_every=50,
     precision="float32",
     xla="auto",
+    remat=False,
     verbose=False,
     **changes,
 ):
@@ -45,8 +49,9 @@ def train(
         tasks: names of the recipe's tasks to train; all if None.
         fresh: replaces a run that is in `out`.
         log_every: steps from one line of `history.jsonl` to the next.
-        precision: "float32" or "mixed_bfloat16".
+        precision: "float32", "mixed_bfloat16", or "mixed_float16" with a dynamic scale of the loss.
         xla: whether the steps are compiled with XLA: "on", "off", or "auto", which is where it wins.
+        remat: whether blocks compute their inside again for the gradient instead of keeping it: less memory, more time.
         verbose: also shows Keras' summary of the model.
         changes: fields of the recipe to replace: `steps`, `batch_size`, `seed`, ...
 
@@ -59,16 +64,18 @@ def train(
     recipe = resolve(recipe, tasks, changes)
     if log_every < 1:
         raise UserError(f"log_every is at least 1. Received: log_every={log_every}.")
-    if precision not in ("float32", "mixed_bfloat16"):
-        raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     if xla not in XLA:
         raise unknown("xla", xla, XLA)
+    recipe = rematerialised(recipe) if remat else recipe
     run = Run(out or f"runs/{recipe.name}")
     run.claim(fresh)
     reporter = Reporter()
     keras.utils.set_random_seed(recipe.seed)
     recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter)
-    run.start(recipe, bundle.model, precision, xla)  # not before: data that cannot be read must not cost a former run
+    # Not before: data that cannot be read must not cost a former run.
+    run.start(recipe, bundle.model, precision, xla, remat)
     run.list_left_out(left_out)
     if verbose:
         bundle.model.summary(expand_nested=True, print_fn=reporter.line)
@@ -109,9 +116,14 @@ def resolve(recipe, tasks, changes):
         mixture = recipe.mixture.only(tasks)
         used = mixture.net_names()
         nets = {name: net for name, net in recipe.nets.items() if name in used}
-        weights = {name: weight for name, weight in recipe.loss_weights.items() if name in mixture.tasks}
+        weights = recipe.loss_weights
+        if not isinstance(weights, str):
+            weights = {name: weight for name, weight in weights.items() if name in mixture.tasks}
         recipe = dataclasses.replace(recipe, mixture=mixture, nets=nets, loss_weights=weights)
-    recipe.mixture.require_room(recipe.batch_size)
+    if recipe.batch_size == AUTO:
+        memory_at_hand()
+    else:
+        recipe.mixture.require_room(recipe.batch_size)
     for task in recipe.mixture.tasks.values():
         check_metrics(task.metrics)
     return recipe
@@ -126,12 +138,14 @@ def prepare(recipe, precision, xla, reporter):
     """
     tasks = recipe.mixture.tasks
     require_data(tasks)
-    shares = recipe.mixture.shares(recipe.batch_size)
     train_vocabularies(tasks)
     examples = {name: training_examples(task) for name, task in tasks.items()}
     left_out = {name: {"train": examples[name].left_out} for name in tasks}
     for name, task in tasks.items():  # what cannot be scored is found before training, not after
         left_out[name]["test"] = [one for part in encoded_parts(task, "test", CHECKED) for one in part.left_out]
+    if recipe.batch_size == AUTO:
+        recipe = dataclasses.replace(recipe, batch_size=fitting_batch_size(recipe, examples, precision, xla, reporter))
+    shares = recipe.mixture.shares(recipe.batch_size)
     if isinstance(recipe.steps, Epochs):
         steps = recipe.steps.steps({name: len(part) for name, part in examples.items()}, shares)
         recipe = dataclasses.replace(recipe, steps=steps)
@@ -145,6 +159,8 @@ def prepare(recipe, precision, xla, reporter):
 
 def fit(model, batches, recipe, run, reporter, log_every):
     """Runs Keras `fit`: the steps done, the seconds they took, and what they used of each task.
+
+    The model is left with the averages of its weights, where they are kept.
 
     Raises:
         UserError: if an example cannot be read that was not read beforehand.
@@ -168,4 +184,6 @@ def fit(model, batches, recipe, run, reporter, log_every):
             if keras.backend.backend() == "jax":
                 model.jax_state_sync()
             raise batches.error from None
+        finally:
+            keep_averages(model)
     return history.step, time.monotonic() - start, history.usage()
