@@ -23,7 +23,7 @@ class Trained:
 
         from multimodel.shipped import load_recipe
         from multimodel.training.console import Reporter
-        from multimodel.training.train import prepare, resolve
+        from multimodel.training.prepare import prepare, resolve
 
         recipe = load_recipe("quickstart")
         shares = recipe.mixture.shares(recipe.batch_size)

@@ -35,8 +35,8 @@ class OutputNet(_Net):
 
 
 def masked_mean(x, mask=None):
-    """Mean of `x (b, n, d)` over real positions, `(b, 1, d)`; zero where there is none."""
-    if mask is None:
-        return ops.mean(x, axis=1, keepdims=True)
-    real = ops.cast(mask, x.dtype)[..., None]
-    return ops.sum(x * real, axis=1, keepdims=True) / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1)
+    """Mean of `x (b, n, d)` over real positions, `(b, 1, d)`, summed in float32; zero where there is none."""
+    dtype, x = x.dtype, ops.cast(x, "float32")
+    real = ops.ones_like(x[..., :1]) if mask is None else ops.cast(mask, "float32")[..., None]
+    mean = ops.sum(x * real, axis=1, keepdims=True) / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1)
+    return ops.cast(mean, dtype)

@@ -109,7 +109,7 @@ def max_pool(x, size, strides, mask=None):
 
     `(b, r, c, channels)`, `mask (b, r, c)` -> `(b, ceil(r / s), ceil(c / s), channels)`.
     """
-    lowest = -1e9
+    lowest = -6e4  # float16 ends at -65,504
     x = x if mask is None else ops.where(mask[..., None], x, ops.cast(lowest, x.dtype))
     x = ops.max_pool(_pad(x, size, lowest), size, strides, "valid", data_format="channels_last")
     return x if mask is None else ops.where(subsampled(mask, strides)[..., None], x, ops.zeros((), x.dtype))

@@ -27,6 +27,13 @@ def compile_for_backend(model, xla="auto", **arguments):
     model.compile(jit_compile=jit, **arguments)
 
 
+def sync_state(model):
+    """Brings the variables of a model up to date while its `fit` runs: on JAX, Keras keeps their values elsewhere, and
+    takes them from the variables again after this."""
+    if keras.backend.backend() == "jax":
+        model.jax_state_sync()
+
+
 def predict_in_chunks(model, features):
     """`model.predict_on_batch` over features `{name: (b, ...)}`, CHUNK rows at a time -> `{name: (b, ...)}`.
 

@@ -7,7 +7,7 @@ import pathlib
 import sys
 import traceback
 from dataclasses import replace
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from typer.exceptions import TyperException
@@ -45,11 +45,27 @@ def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped name, or a .py file with recipe().")],
     out: Annotated[Optional[pathlib.Path], typer.Option(help="The run's folder; runs/NAME if not given.")] = None,
     steps: Annotated[Optional[int], typer.Option(help="Optimizer steps.")] = None,
-    batch_size: Annotated[Optional[int], typer.Option(help="Examples of a step, all tasks together.")] = None,
+    batch_size: Annotated[
+        Optional[Any],
+        typer.Option(
+            parser=lambda text: int(text) if text.lstrip("-").isdigit() else text,
+            metavar="INTEGER|auto",
+            help="Examples of a step, all tasks together; auto for as many as memory takes.",
+        ),
+    ] = None,
+    accumulate: Annotated[Optional[int], typer.Option(help="Batches whose gradients make one update.")] = None,
+    learning_rate: Annotated[Optional[float], typer.Option(help="Its peak, after warm-up.")] = None,
+    schedule: Annotated[
+        Optional[str], typer.Option(help="cosine, constant, inverse_sqrt or exponential_tail, after warm-up.")
+    ] = None,
+    ema: Annotated[
+        Optional[float], typer.Option(help="Score and save a moving average of the weights, of this momentum.")
+    ] = None,
     seed: Annotated[Optional[int], typer.Option(help="Of weights, dropout and batches.")] = None,
     tasks: Tasks = None,
-    precision: Annotated[str, typer.Option(help="float32 or mixed_bfloat16.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
     xla: Annotated[str, typer.Option(help="Compile steps with XLA: on, off, or auto, where it wins.")] = "auto",
+    remat: Annotated[bool, typer.Option("--remat", help="Compute more, keep less: less memory, more time.")] = False,
     log_every: Annotated[int, typer.Option(help="Steps from one logged line to the next.")] = 50,
     save_every: Annotated[
         Optional[int], typer.Option(help="Steps from one checkpoint to the next; else as often as costs 1 % at most.")
@@ -79,10 +95,15 @@ def train(
         save_every=save_every,
         precision=precision,
         xla=xla,
+        remat=remat,
         verbose=verbose,
         callbacks=callbacks,
         steps=steps,
         batch_size=batch_size,
+        accumulation_steps=accumulate,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        ema=ema,
         seed=seed,
         validate_every=validate_every,
         patience=patience,

@@ -1,6 +1,7 @@
 """MultiModel: modality nets and a body, wired for each task by its signature."""
 
 import contextlib
+import math
 from collections import defaultdict
 
 import keras
@@ -37,6 +38,28 @@ class Command(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("multimodel")
+class LossWeight(keras.layers.Layer):
+    """What the loss of one task weighs among those of the others, learned (arXiv 1705.07115, after equation 10).
+
+    A loss L counts as `exp(-s) * L + s`: the weight tends to 1 / L, and the price `s` keeps it from 0. `s` begins at 0.
+    """
+
+    def build(self, *shapes):
+        self.s = self.add_weight(shape=(), initializer="zeros", name="s", autocast=False)
+        self.built = True
+
+    def call(self, loss):
+        """A scalar loss -> the same number, with the gradient of `exp(-s) * loss + s`: what is logged stays plain."""
+        s = ops.convert_to_tensor(self.s)
+        weighted = ops.exp(-s) * loss + s
+        return ops.stop_gradient(loss - weighted) + weighted
+
+    def value(self):
+        """`exp(-s)`, a float."""
+        return math.exp(-float(ops.convert_to_numpy(self.s)))
+
+
+@keras.saving.register_keras_serializable("multimodel")
 class MultiModel(keras.Model):
     """One model for many tasks (arXiv 1706.05137).
 
@@ -49,6 +72,8 @@ class MultiModel(keras.Model):
         body: a Body.
         nets: `{name: net}` with every `input_net` and `output_net` that a signature names; each is also an attribute
             of that name, and so is each `SPACE_command`.
+        learned_loss_weights: whether each task has a LossWeight, the attribute `TASK_loss_weight`, for its loss to go
+            through.
 
     Shapes: `{task: {"inputs" (b, ...), "inputs_mask" (b, ...), "targets" (b, m)}}` for any of its tasks ->
     `{task: logits (b, m, v)}`. `"inputs_mask"` may be left out; label tasks have no `"targets"`.
@@ -57,8 +82,9 @@ class MultiModel(keras.Model):
         ValueError: if a signature names a net that is missing.
     """
 
-    def __init__(self, signatures, body, nets, **kwargs):
+    def __init__(self, signatures, body, nets, learned_loss_weights=False, **kwargs):
         super().__init__(**kwargs)
+        self.learned_loss_weights = learned_loss_weights
         self.signatures = {s.task: s for s in signatures}
         self.body = body
         self.net_names = sorted(nets)
@@ -75,6 +101,8 @@ class MultiModel(keras.Model):
             setattr(self, name, net)
         for name in self._command_names():
             setattr(self, name, Command(body.dim, dtype=body.dtype_policy, name=name))
+        for name in self._loss_weight_names():
+            setattr(self, name, LossWeight(dtype="float32", name=name))
 
     def input_net(self, task):
         return getattr(self, self.signatures[task].input_net)
@@ -84,6 +112,10 @@ class MultiModel(keras.Model):
 
     def command(self, task):
         return getattr(self, f"{self.signatures[task].command}_command")
+
+    def loss_weights(self):
+        """`{task: LossWeight}`, empty where weights are not learned."""
+        return {task: getattr(self, f"{task}_loss_weight") for task in self.signatures if self.learned_loss_weights}
 
     def build(self, *shapes):
         self.body.build()
@@ -142,14 +174,18 @@ class MultiModel(keras.Model):
         return {task: x for task, (x, _) in _split(groups, xs, masks, shifted).items()}
 
     def part_names(self):
-        """Names of the attributes that hold nets and commands."""
-        return self.net_names + self._command_names()
+        """Names of the attributes that hold nets, commands and learned loss weights."""
+        return self.net_names + self._command_names() + self._loss_weight_names()
 
     def _command_names(self):
         return sorted({f"{s.command}_command" for s in self.signatures.values() if s.target_modality != "label"})
 
+    def _loss_weight_names(self):
+        return sorted(f"{task}_loss_weight" for task in self.signatures) if self.learned_loss_weights else []
+
     def get_config(self):
         return super().get_config() | {
+            "learned_loss_weights": self.learned_loss_weights,
             "signatures": [signature.to_json() for signature in self.signatures.values()],
             "body": keras.saving.serialize_keras_object(self.body),
             "nets": {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in self.net_names},

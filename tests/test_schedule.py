@@ -60,7 +60,7 @@ def test_settings_reach_the_optimizer(tmp_path):
     import dataclasses
 
     from multimodel.training.console import Reporter
-    from multimodel.training.train import prepare
+    from multimodel.training.prepare import prepare
     from tests import tiny_recipe
 
     changes = {"schedule": "exponential_tail", "betas": (0.85, 0.997), "epsilon": 1e-6, "loss_weights": {"upper": 0.0}}

@@ -16,7 +16,7 @@ import pytest
 import multimodel as mm
 from multimodel.training.losses import SmoothedCrossEntropy
 from multimodel.training.metrics import most_frequent, score
-from multimodel.training.train import resolve
+from multimodel.training.prepare import resolve
 from tests import tiny_recipe
 
 

@@ -1,4 +1,4 @@
-"""Adam, in few operations on TensorFlow, and lazy about idle experts if asked."""
+"""Adam: few operations on TensorFlow, lazy about idle experts if asked, averages of weights that suit short runs."""
 
 import keras
 from keras import ops
@@ -10,6 +10,11 @@ class Adam(keras.optimizers.Adam):
 
     Keras updates every weight by some twenty operations, half of all that TensorFlow traces for a model of 288
     weights. TensorFlow has a kernel that does it in one, and one for the norm. On other backends all is Keras' own.
+
+    Averages of weights (`use_ema`) are kept in another way than by Keras. Their momentum is `t / (t + 9)` at update t
+    until it reaches `ema_momentum`: Keras' average would hold on to the weights of the first step for the whole of a
+    short run. Between the updates of accumulated gradients they rest. And `fit` does not put them into the model at
+    its end: see `multimodel.training.ema`.
 
     Args:
         lazy_experts: whether an expert that no position of a step chose keeps its weights and moments as they are.
@@ -43,6 +48,17 @@ class Adam(keras.optimizers.Adam):
         norm = tf.sqrt(2 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in grads]))
         scale = tf.minimum(1.0, self.global_clipnorm / norm) + (norm - norm)  # NaN where the norm is not finite
         return [gradient * scale for gradient in grads]
+
+    def _update_model_variables_moving_average(self, variables):
+        updates, batches = ops.cast(self.iterations, "float32"), self.gradient_accumulation_steps or 1
+        rate = 1 - ops.minimum(self.ema_momentum, updates / (updates + 9))
+        if batches > 1:
+            rate = ops.where((self._iterations + 1) % batches == 0, rate, 0.0)
+        for variable, average in zip(variables, self._model_variables_moving_average, strict=True):
+            self.assign_add(average, (variable - average) * ops.cast(rate, average.dtype))
+
+    def finalize_variable_values(self, variables):
+        """Leaves the weights as they are. Keras calls this at the end of `fit`."""
 
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
@@ -95,6 +111,11 @@ class Adam(keras.optimizers.Adam):
 
     def get_config(self):
         return super().get_config() | {"lazy_experts": self.lazy_experts}
+
+
+def adam_of(model):
+    """The Adam of a compiled model; in float16, Keras has put a LossScaleOptimizer around it."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def _is_expert_kernel(variable):

@@ -1,5 +1,7 @@
 """From a recipe to a model that is ready for `fit`."""
 
+import dataclasses
+
 import keras
 import numpy as np
 
@@ -11,6 +13,7 @@ from multimodel.training.adam import Adam
 from multimodel.training.losses import SmoothedCrossEntropy
 from multimodel.training.schedule import make_schedule
 
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 DEFAULT_INPUT_NETS = {
     "text": lambda signature, vocabulary_size, dim: TextInputNet(vocabulary_size, dim),
     "image": lambda signature, vocabulary_size, dim: ImageInputNet(dim),
@@ -27,13 +30,16 @@ def build_model(recipe, precision="float32"):
 
     Args:
         recipe: a Recipe.
-        precision: the dtype policy of the parts, "float32" or "mixed_bfloat16".
+        precision: the dtype policy of the parts, one of PRECISIONS.
     """
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
     try:
         model = MultiModel(
-            [task.signature() for task in recipe.mixture.tasks.values()], _copy(recipe.body), _make_nets(recipe)
+            [task.signature() for task in recipe.mixture.tasks.values()],
+            _copy(recipe.body),
+            _make_nets(recipe),
+            learned_loss_weights=recipe.loss_weights == "uncertainty",
         )
     finally:
         keras.config.set_dtype_policy(policy)
@@ -88,24 +94,38 @@ def _without_float32(config):
     }
 
 
+def rematerialised(recipe):
+    """The recipe with a body whose blocks, where they can, compute their inside again for the gradient.
+
+    Raises:
+        UserError: if none of them can.
+    """
+    body = _copy(recipe.body)
+    blocks = [block for block in (*body.encoder, *body.mixer, *body.decoder) if hasattr(block, "remat")]
+    if not blocks:
+        raise UserError(
+            "Some blocks can compute their inside again. Received: remat=True for a body without any such. "
+            "Use ConvBlocks or AttentionBlocks in it, or leave remat out."
+        )
+    for block in blocks:
+        block.remat = True
+    return dataclasses.replace(recipe, body=body)
+
+
 def compile_model(model, recipe, batch, xla="auto"):
     """Compiles, and builds optimizer, losses and metrics by one example of `batch`.
 
-    Whatever is built inside the first step makes TensorFlow trace the whole step twice.
+    Whatever is built inside the first step makes TensorFlow trace the whole step twice. In float16, Keras scales the
+    loss, and its LossScaleOptimizer takes the scale off again before Adam clips.
     """
     tasks = list(model.signatures)
+    fixed = {} if model.learned_loss_weights else recipe.loss_weights
+    learned = model.loss_weights()
     compile_for_backend(
         model,
-        optimizer=Adam(
-            make_schedule(recipe),
-            beta_1=recipe.betas[0],
-            beta_2=recipe.betas[1],
-            epsilon=recipe.epsilon,
-            lazy_experts=recipe.lazy_experts,
-            global_clipnorm=recipe.clipnorm,
-        ),
-        loss={task: SmoothedCrossEntropy(recipe.label_smoothing) for task in tasks},
-        loss_weights={task: recipe.loss_weights.get(task, 1.0) for task in tasks},
+        optimizer=_make_optimizer(recipe),
+        loss={task: SmoothedCrossEntropy(recipe.label_smoothing, learned.get(task)) for task in tasks},
+        loss_weights={task: fixed.get(task, 1.0) for task in tasks},
         xla=xla,
         weighted_metrics={task: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for task in tasks},
     )
@@ -116,3 +136,17 @@ def compile_model(model, recipe, batch, xla="auto"):
     model.compute_loss(y=y, y_pred=logits, sample_weight=w)
     model.compute_metrics(None, y, logits, sample_weight=w)
     model.reset_metrics()
+
+
+def _make_optimizer(recipe):
+    return Adam(
+        make_schedule(recipe),
+        beta_1=recipe.betas[0],
+        beta_2=recipe.betas[1],
+        epsilon=recipe.epsilon,
+        lazy_experts=recipe.lazy_experts,
+        global_clipnorm=recipe.clipnorm,
+        gradient_accumulation_steps=recipe.accumulation_steps if recipe.accumulation_steps > 1 else None,
+        use_ema=recipe.ema > 0,
+        ema_momentum=recipe.ema,
+    )

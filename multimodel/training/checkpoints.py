@@ -6,10 +6,10 @@ import pathlib
 import shutil
 import zipfile
 
-import keras
 import numpy as np
 
 from multimodel.errors import UserError
+from multimodel.training.adam import adam_of
 
 SLOTS = (
     "_momentums",
@@ -39,7 +39,7 @@ def state_of(model):
     known = {id(variable) for variable in state.values()}
     state |= {f"model/{variable.name}": variable for variable in model.variables if id(variable) not in known}
     names = {id(variable): name for name, variable in state.items()}
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # within a scale of losses, if any
+    optimizer = adam_of(model)
     for slot in SLOTS:
         moments = getattr(optimizer, slot, None) or []
         for variable, moment in zip(optimizer._trainable_variables, moments, strict=False):
@@ -154,13 +154,6 @@ class Checkpoint:
             values = self.arrays[name]
             if values.shape == tuple(state[name].shape):
                 state[name].assign(values)
-
-
-def synced_state(model):
-    """`state_of` a model whose `fit` is running: on JAX, Keras keeps the values elsewhere meanwhile."""
-    if keras.backend.backend() == "jax":
-        model.jax_state_sync()
-    return state_of(model)
 
 
 def _write(output, arrays, progress):

@@ -65,7 +65,6 @@ class Reporter:
 
     def recovered(self, fault, record):
         """A fault, and what came of it."""
-        self.trained()
         rows = [f"train[{row}]" for of_batch in record["examples"].values() for row in of_batch]
         examples = f" Its worst examples: {', '.join(rows)}." if rows else ""
         self.warning(
@@ -83,13 +82,13 @@ class Reporter:
     def evaluating(self, name):
         self.line(f"Scoring {name}")
 
-    def finished(self, folder, metrics, steps, best):
+    def finished(self, folder, metrics, steps):
         """The tables of scores and of what was used, and where everything is."""
         step, seconds, saving = metrics["step"], metrics["seconds"], metrics["checkpoint_seconds"]
         if step < steps:
             self.line(f"Stopped after {step} of {steps} steps; the weights so far are kept and scored.")
-        if best:
-            self.line(f"The weights are those after step {best}, the best on validation.")
+        if "best_step" in metrics:
+            self.line(f"The weights are those after step {metrics['best_step']}, the best on validation.")
         self.scores(metrics["tasks"])
         self._usage(metrics["usage"])
         self.line(

@@ -7,7 +7,9 @@ import os
 
 import keras
 
+from multimodel.backend import sync_state
 from multimodel.memory import resident_mb
+from multimodel.training.adam import adam_of
 from multimodel.training.pace import Pace
 
 
@@ -22,6 +24,8 @@ class History(keras.callbacks.Callback):
     latest 100 steps, and `memory_mb` what of the process lies in memory.
 
     Keras' running means, which callbacks after this one also get, begin anew with the step after a line.
+
+    `loss` is the plain one of each task; `loss_weight`, where weights are learned, is what it counts for.
 
     With a single task, Keras names no loss of its own: its loss is then weighted, and includes those of routing.
 
@@ -48,7 +52,7 @@ class History(keras.callbacks.Callback):
         self._total: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         self._recent: dict[str, collections.Counter] = {task: collections.Counter() for task in self._tasks}
         # The optimizer's own attribute is a number read back from the device; the schedule is a function of the step.
-        self._schedule = model.optimizer._learning_rate
+        self._schedule = adam_of(model)._learning_rate
 
     def on_train_begin(self, logs=None):
         self._pace = Pace(self.seconds)
@@ -146,11 +150,11 @@ class History(keras.callbacks.Callback):
         return {"step": self.step} | pace | means | counts
 
     def _log(self):
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()  # Keras keeps the state of metrics and variables elsewhere during fit
+        sync_state(self.model)
         record = self._glance | {
             "padding": {task: _padding(counts) for task, counts in self._recent.items()},
             "learning_rate": float(self._schedule(self.step - 1)),
+            **_learned_weights(self.model),
             "memory_mb": resident_mb(),
             "expert_load": {
                 block: {task: [round(float(share), 5) for share in shares] for task, shares in by_task.items()}
@@ -162,6 +166,12 @@ class History(keras.callbacks.Callback):
             listener.interval(record)
         for counts in self._recent.values():
             counts.clear()
+
+
+def _learned_weights(model):
+    """`{"loss_weight": {task: weight}}` where they are learned, else nothing."""
+    weights = {task: round(weight.value(), 5) for task, weight in model.loss_weights().items()}
+    return {"loss_weight": weights} if weights else {}
 
 
 def _padding(counts):

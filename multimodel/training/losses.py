@@ -17,17 +17,19 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         smoothing: s.
+        weight: a LossWeight that the mean passes through, or None.
 
     Shapes: targets `(b, m)` integers, logits `(b, m, v)`, weights `(b, m)` -> scalar, nats per position.
     """
 
-    def __init__(self, smoothing=0.0, name="smoothed_cross_entropy", **kwargs):
+    def __init__(self, smoothing=0.0, weight=None, name="smoothed_cross_entropy", **kwargs):
         super().__init__(name=name, reduction="mean_with_sample_weight", **kwargs)
-        self.smoothing = smoothing
+        self.smoothing, self.weight = smoothing, weight
 
     def __call__(self, targets, logits, sample_weight=None):
         # Keras casts what it is given to float32: losses rather than logits.
-        return super().__call__(targets, smoothed_cross_entropy(targets, logits, self.smoothing), sample_weight)
+        loss = super().__call__(targets, smoothed_cross_entropy(targets, logits, self.smoothing), sample_weight)
+        return loss if self.weight is None else self.weight(loss)
 
     def call(self, targets, losses):
         return losses
@@ -41,6 +43,8 @@ def smoothed_cross_entropy(targets, logits, smoothing):
     targets, logits = ops.cast(targets, "int32"), ops.convert_to_tensor(logits)
     classes, dtype = logits.shape[-1], logits.dtype
     elsewhere = smoothing / max(classes - 1, 1)  # of the probability, on each other class
+    # Gradients are 1 at most, and many are small: float16 has 0 for what is below 6e-8.
+    scale = 1024.0 if keras.backend.standardize_dtype(dtype) == "float16" else None
 
     def loss_and_gradient(targets, logits):
         logits = ops.cast(logits, "float32")
@@ -49,12 +53,13 @@ def smoothed_cross_entropy(targets, logits, smoothing):
         total = ops.sum(exponentials, axis=-1, keepdims=True)
         wanted = ops.one_hot(targets, classes) * (1 - smoothing - elsewhere) + elsewhere
         loss = ops.log(total) + highest - ops.sum(wanted * logits, axis=-1, keepdims=True)
-        return loss[..., 0], ops.cast(exponentials / total - wanted, dtype)
+        gradient = exponentials / total - wanted
+        return loss[..., 0], ops.cast(gradient * scale if scale else gradient, dtype)
 
     @ops.custom_gradient
     def loss_of(logits):
         loss, gradient = _by_rows(loss_and_gradient, targets, logits)
-        return loss, lambda upstream: gradient * ops.cast(upstream, dtype)[..., None]
+        return loss, lambda upstream: gradient * ops.cast(upstream / scale if scale else upstream, dtype)[..., None]
 
     return loss_of(logits)
 

@@ -6,9 +6,10 @@ import time
 import keras
 import numpy as np
 
+from multimodel.backend import sync_state
 from multimodel.errors import UserError
 from multimodel.tasks.features import vocabularies_of
-from multimodel.training.checkpoints import Checkpoint, NotFiniteError, synced_state
+from multimodel.training.checkpoints import Checkpoint, NotFiniteError, state_of
 from multimodel.training.recovery import FaultError
 
 SHARE = 0.01  # of the time that checkpoints may take, where there is no `save_every`
@@ -23,9 +24,8 @@ class Saver(keras.callbacks.Callback):
         checkpoints: the Checkpoints.
         bundle: the Bundle that is trained.
         description: of the run, as `describe` gives it.
-        history: the History, which knows the step.
-        guard: the Guard.
-        validation: the Validation, or None.
+        parts: `{name: callback}` of those whose `state` belongs to a checkpoint: `history`, `guard`, and `validation`,
+            which may be None.
         batches: the MixedBatches.
         every: steps from one checkpoint to the next; if None, as often as costs SHARE of the time at most.
         reporter: is told what fails.
@@ -34,13 +34,13 @@ class Saver(keras.callbacks.Callback):
         seconds: spent on checkpoints.
     """
 
-    def __init__(self, checkpoints, bundle, description, history, guard, validation, batches, every, reporter):
+    def __init__(self, checkpoints, bundle, description, parts, batches, every, reporter):
         super().__init__()
         self._description = description
-        self._checkpoints, self._bundle, self._history = checkpoints, bundle, history
+        self._checkpoints, self._bundle = checkpoints, bundle
         self._batches, self._every, self._reporter = batches, every, reporter
-        self._validation = validation
-        self._parts = {"history": history, "guard": guard} | ({"validation": validation} if validation else {})
+        self._history, self._validation = parts["history"], parts["validation"]
+        self._parts = {name: part for name, part in parts.items() if part}
         self._restored: Checkpoint | None = None
         self.seconds, self._cost, self._last = 0.0, 0.0, time.monotonic()
 
@@ -56,7 +56,8 @@ class Saver(keras.callbacks.Callback):
         self._apply(checkpoint)
 
     def _apply(self, checkpoint):
-        state = synced_state(self._bundle.model)
+        sync_state(self._bundle.model)
+        state = state_of(self._bundle.model)
         if not self._history.steps_since_reset:
             state = {name: value for name, value in state.items() if not name.startswith(("metrics/", "load/"))}
         checkpoint.restore(state)
@@ -93,8 +94,9 @@ class Saver(keras.callbacks.Callback):
         vocabularies = {
             f"vocabulary/{one.name}": np.frombuffer(one.save(), "uint8") for one in vocabularies_of(features)
         }
+        sync_state(self._bundle.model)
         try:
-            self._checkpoints.save(self._history.step, synced_state(self._bundle.model) | vocabularies, progress, best)
+            self._checkpoints.save(self._history.step, state_of(self._bundle.model) | vocabularies, progress, best)
         except NotFiniteError:
             raise FaultError(self._history.step - 1, None, float("nan")) from None
         except OSError as error:

@@ -25,9 +25,11 @@ VERSIONS = ("multimodel", "keras", "tensorflow", "jax", "numpy")
 SETTINGS = (
     "steps",
     "batch_size",
+    "accumulation_steps",
     "learning_rate",
     "warmup_steps",
     "schedule",
+    "ema",
     "betas",
     "epsilon",
     "label_smoothing",
@@ -218,7 +220,7 @@ class Run:
             metrics: JSON values.
             stopped: why it ended before its last step, or None.
         """
-        write_json(self.folder / "metrics.json", metrics)
+        write_json(self.folder / "metrics.json", metrics | {"peak_memory_mb": peak_mb()})
         if stopped:
             self._fail(stopped)
         else:
@@ -230,9 +232,9 @@ class Run:
             write_json(self.folder / "run.json", self._record | {"status": "failed", "reason": reason})
 
 
-def settings_of(recipe, precision, xla):
+def settings_of(recipe, precision, xla, remat):
     """What a recipe and its options set, in JSON values."""
-    options = {"precision": precision, "xla": xla, "backend": keras.backend.backend()}
+    options = {"precision": precision, "xla": xla, "remat": remat, "backend": keras.backend.backend()}
     return {name: getattr(recipe, name) for name in SETTINGS} | options
 
 

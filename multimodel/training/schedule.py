@@ -36,13 +36,45 @@ class ExponentialTail(keras.optimizers.schedules.LearningRateSchedule):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps, "steps": self.steps}
 
 
-def _cosine(peak, warmup_steps, steps):
+@keras.saving.register_keras_serializable("multimodel")
+class InverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
+    """The schedule of the Transformer (arXiv 1706.03762, section 5.3) with a peak of one's choice.
+
+    `peak * step / warmup_steps` up to `warmup_steps`, then `peak * sqrt(warmup_steps / step)`.
+
+    Args:
+        peak: largest learning rate.
+        warmup_steps: steps from 0 to the peak; without any, it begins at the peak, and falls as after one.
+    """
+
+    def __init__(self, peak, warmup_steps):
+        self.peak, self.warmup_steps = peak, warmup_steps
+
+    def __call__(self, step):
+        step, warm = ops.cast(step, "float32"), float(max(self.warmup_steps, 1))
+        warming = ops.minimum(step / warm, 1.0) if self.warmup_steps else 1.0
+        return self.peak * warming * ops.sqrt(warm / ops.maximum(step, warm))
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+def _cosine(peak, warmup_steps, steps, lowest=0.0):
     return keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0, decay_steps=steps - warmup_steps, warmup_target=peak, warmup_steps=warmup_steps
+        initial_learning_rate=0.0,
+        decay_steps=steps - warmup_steps,
+        alpha=lowest,
+        warmup_target=peak,
+        warmup_steps=warmup_steps,
     )
 
 
-SCHEDULES = {"cosine": _cosine, "exponential_tail": ExponentialTail}
+SCHEDULES = {
+    "constant": lambda peak, warmup_steps, steps: _cosine(peak, warmup_steps, steps, lowest=1.0),  # of the peak: all
+    "cosine": _cosine,
+    "exponential_tail": ExponentialTail,
+    "inverse_sqrt": lambda peak, warmup_steps, steps: InverseSqrt(peak, warmup_steps),
+}
 
 
 def check_schedule(name):

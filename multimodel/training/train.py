@@ -1,34 +1,25 @@
-"""The training loop: from a recipe to a run's folder."""
+"""`train`: from a recipe to a run's folder."""
 
-import dataclasses
 import signal
-import warnings
 
 import keras
 
 from multimodel.backend import XLA
 from multimodel.errors import UserError, unknown
-from multimodel.export.bundle import Bundle, load
-from multimodel.tasks.batches import MixedBatches
-from multimodel.tasks.encoded import training_examples
-from multimodel.tasks.examples import encoded_parts, require_data, train_vocabularies
-from multimodel.tasks.mixture import Epochs
-from multimodel.training.build import build_model, compile_model
-from multimodel.training.checkpoints import Checkpoints, state_of
+from multimodel.export.bundle import load
+from multimodel.training.build import PRECISIONS, rematerialised
+from multimodel.training.checkpoints import Checkpoints
 from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
-from multimodel.training.history import History
 from multimodel.training.interrupts import Interrupts
-from multimodel.training.metrics import check_metrics
-from multimodel.training.recovery import FaultError, Guard, Recovery
+from multimodel.training.loop import Loop
+from multimodel.training.prepare import prepare, resolve
 from multimodel.training.report import write_report
-from multimodel.training.resume import Saver, check_differences, describe, load_vocabularies
+from multimodel.training.resume import check_differences, describe
 from multimodel.training.run import Run, settings_of, status
 from multimodel.training.samples import write_samples
 from multimodel.training.tensorboard_samples import write_tensorboard_samples
-from multimodel.training.validation import Validation, check_validation
-
-CHECKED = 10_000  # held-out examples of a task that are read before training
+from multimodel.training.user_callbacks import user_callbacks
 
 
 def train(
@@ -42,6 +33,7 @@ def train(
     save_every=None,
     precision="float32",
     xla="auto",
+    remat=False,
     verbose=False,
     callbacks=(),
     **changes,
@@ -60,8 +52,9 @@ def train(
         resume: goes on with the run that is in `out`, if there is one.
         log_every: steps from one line of `history.jsonl` to the next.
         save_every: steps from one checkpoint to the next; if None, as often as costs 1 % of the time at most.
-        precision: "float32" or "mixed_bfloat16".
+        precision: "float32", "mixed_bfloat16", or "mixed_float16" with a dynamic scale of the loss.
         xla: whether the steps are compiled with XLA: "on", "off", or "auto", which is where it wins.
+        remat: whether blocks compute their inside again for the gradient instead of keeping it: less memory, more time.
         verbose: also shows Keras' summary of the model, and where stdout is no terminal a line for each task.
         callbacks: a list of Keras callbacks, or a function without arguments that gives one and is called when all is
             ready to train. See `user_callbacks` for what they get.
@@ -72,56 +65,55 @@ def train(
 
     Raises:
         UserError: if `out` holds a run or other files, a name is unknown, data cannot be read, there is no room on the
-            disk, the run in `out` cannot go on with this recipe, or a loss is no number time and again.
+            disk, the run in `out` cannot go on with this recipe, a loss is no number time and again, or `callbacks`
+            holds something else.
     """
     recipe = resolve(recipe, tasks, changes)
     for name, value in (("log_every", log_every), ("save_every", save_every)):
         if value is not None and value < 1:
             raise UserError(f"{name} is at least 1. Received: {name}={value}.")
-    if precision not in ("float32", "mixed_bfloat16"):
-        raise unknown("precision", precision, ("float32", "mixed_bfloat16"))
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     if xla not in XLA:
         raise unknown("xla", xla, XLA)
     if not callable(callbacks):
         user_callbacks(callbacks)
+    recipe = rematerialised(recipe) if remat else recipe
     run = Run(out or f"runs/{recipe.name}")
     run.claim(fresh, resume)
-    reporter = Reporter()
+    reporter = Reporter(verbose=verbose)
     with run.locked(), Interrupts(reporter) as interrupts:
         checkpoints = Checkpoints(run.folder / "checkpoints")
         checkpoint = checkpoints.newest(reporter.warning) if resume else None
         keras.utils.set_random_seed(recipe.seed)
         vocabularies = checkpoint.vocabularies if checkpoint else {}
         recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter, vocabularies)
-        settings = settings_of(recipe, precision, xla)
+        settings = settings_of(recipe, precision, xla, remat)
         description = describe(recipe, bundle.model, batches, settings)
         run.require_room(bundle.model)
+        callbacks = user_callbacks(callbacks)
         # Nothing is removed before this: data that cannot be read must not cost a former run.
         if checkpoint:
-            step, changes = checkpoint.step, check_differences(checkpoint.progress["description"], description)
+            changes = check_differences(checkpoint.progress["description"], description)
             if status(run.folder) == "finished" and not changes:
                 reporter.line(f"{run.folder} is finished, and nothing has changed since.")
                 return load(run.folder)
-            run.resume(recipe, bundle.model, settings, step, changes)
-            reporter.resuming(step, changes)
+            run.resume(recipe, bundle.model, settings, checkpoint.step, changes)
+            reporter.resuming(checkpoint.step, changes)
         else:
             run.start(recipe, bundle.model, settings)
         run.list_left_out(left_out)
         if verbose:
             bundle.model.summary(expand_nested=True, print_fn=reporter.line)
-        history = History(run.folder / "history.jsonl", bundle.model, batches, log_every, reporter)
-        validation = Validation(recipe, bundle, history, reporter) if recipe.validate_every else None
-        guard = Guard(bundle.model.signatures, history)
-        saver = Saver(checkpoints, bundle, description, history, guard, validation, batches, save_every, reporter)
-        if checkpoint:
-            saver.restore(checkpoint)
-        callbacks = [one for one in (guard, history, validation, interrupts.callback, saver) if one]
-        recovery = Recovery(run, checkpoints, bundle.model, batches, saver, reporter)
+        loop = Loop(recipe, bundle, batches, description, run, checkpoints, interrupts, reporter)
+        loop.watch(log_every, save_every, callbacks, checkpoint)
         try:
-            with run.recording_failure(lambda error: _reason(error, history.step)):
+            with run.recording_failure(lambda error: _reason(error, loop.step)):
                 try:
-                    fit(bundle.model, batches, callbacks, history, recovery, interrupts)
-                except UserError:  # an example that cannot be read must not cost the steps before it
+                    loop.fit()
+                except (
+                    Exception
+                ):  # of data that cannot be read, or of a user: it must not cost the steps so far
                     bundle.save(run.folder / "model")
                     raise
                 finally:  # some rows are not read before their batch
@@ -130,28 +122,18 @@ def train(
                     )
                 if interrupts.received == signal.SIGTERM:
                     raise SystemExit(128 + signal.SIGTERM)
-                best = take_final_weights(bundle.model, checkpoints if validation else None)
-                usage = history.usage()
+                metrics = loop.finish()
                 batches.examples.clear()  # scoring needs memory of its own, and TensorFlow keeps the batches themselves
                 bundle.save(run.folder / "model")
-                scores = evaluate(
+                metrics["tasks"] = evaluate(
                     bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
                 )
-                keep_samples(bundle, recipe.mixture.tasks, run, history.step, reporter)
-            metrics = {
-                "recipe": recipe.name,
-                "step": history.step,
-                "seconds": round(history.seconds, 1),
-                "checkpoint_seconds": round(saver.seconds, 2),
-                "parameters": bundle.model.count_params(),
-                "tasks": scores,
-                "usage": usage,
-            }
-            stopped = interrupts.received and f"stopped by the user after {history.step} of {recipe.steps} steps"
-            run.finish(metrics | ({"best_step": best} if best else {}), stopped)
+                keep_samples(bundle, recipe.mixture.tasks, run, loop.step, reporter)
+            by_user = f"stopped by the user after {loop.step} of {recipe.steps} steps"
+            run.finish(metrics, by_user if interrupts.received else None)
         finally:
             report(run, reporter)
-        reporter.finished(run.folder, metrics, recipe.steps, best)
+        reporter.finished(run.folder, metrics, recipe.steps)
     return bundle
 
 
@@ -168,7 +150,7 @@ def keep_samples(bundle, tasks, run, step, reporter):
         write_samples(bundle, tasks, run.folder)
         write_tensorboard_samples(run.folder, step)
     except OSError as error:
-        reporter.line(f"Not all samples could be written: {error}")
+        reporter.warning(f"not all samples could be written: {error}")
 
 
 def report(run, reporter):
@@ -176,99 +158,4 @@ def report(run, reporter):
     try:
         write_report(run.folder)
     except (OSError, UserError) as error:
-        reporter.line(f"No report.html: {error}")
-
-
-def resolve(recipe, tasks, changes):
-    """The recipe with some of its tasks and some fields changed, checked."""
-    settings = [field.name for field in dataclasses.fields(recipe)]
-    for name in changes:
-        if name not in settings:
-            raise unknown("setting", name, settings)
-    recipe = dataclasses.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
-    if tasks is not None:
-        for name in tasks:
-            if name not in recipe.mixture.tasks:
-                raise unknown("task", name, recipe.mixture.tasks)
-        mixture = recipe.mixture.only(tasks)
-        used = mixture.net_names()
-        nets = {name: net for name, net in recipe.nets.items() if name in used}
-        weights = {name: weight for name, weight in recipe.loss_weights.items() if name in mixture.tasks}
-        recipe = dataclasses.replace(recipe, mixture=mixture, nets=nets, loss_weights=weights)
-    recipe.mixture.require_room(recipe.batch_size)
-    for task in recipe.mixture.tasks.values():
-        check_metrics(task.metrics)
-    check_validation(recipe)
-    return recipe
-
-
-def prepare(recipe, precision, xla, reporter, vocabularies=None):
-    """Data, vocabularies and the built model of a recipe.
-
-    Args:
-        recipe, precision, xla: as for `train`.
-        reporter: shows the mixture.
-        vocabularies: `{name: bytes}` of those that are trained already.
-
-    Returns:
-        `(recipe, batches, bundle, left_out)`, the recipe with a number of steps, and the last one
-        `{task: {split: list of LeftOut}}`.
-    """
-    tasks = recipe.mixture.tasks
-    require_data(tasks)
-    shares = recipe.mixture.shares(recipe.batch_size)
-    load_vocabularies(tasks, vocabularies or {})
-    train_vocabularies(tasks)
-    examples = {name: training_examples(task) for name, task in tasks.items()}
-    left_out = {name: {"train": examples[name].left_out} for name in tasks}
-    for name, task in tasks.items():  # what cannot be scored is found before training, not after
-        left_out[name]["test"] = [one for part in encoded_parts(task, "test", CHECKED) for one in part.left_out]
-    if isinstance(recipe.steps, Epochs):
-        steps = recipe.steps.steps({name: len(part) for name, part in examples.items()}, shares)
-        recipe = dataclasses.replace(recipe, steps=steps)
-    reporter.mixture(tasks, shares, examples)
-    batches = MixedBatches(tasks, examples, shares, recipe.steps, recipe.seed)
-    model = build_model(recipe, precision)
-    compile_model(model, recipe, batches[0], xla)
-    inputs, targets = ({name: getattr(task, role) for name, task in tasks.items()} for role in ("inputs", "targets"))
-    return recipe, batches, Bundle(model, inputs, targets), left_out
-
-
-def fit(model, batches, callbacks, history, recovery, interrupts):
-    """Runs Keras `fit` to the last step, again after each fault.
-
-    Raises:
-        UserError: if an example cannot be read that was not read beforehand, or faults do not end.
-    """
-    with warnings.catch_warnings():
-        # Label tasks alone leave mixer and decoder without gradients, and are right to.
-        warnings.filterwarnings("ignore", "Gradients do not exist")
-        while history.step < len(batches):
-            interrupts.fitting = True
-            try:
-                model.fit(
-                    batches.dataset(history.step),
-                    steps_per_epoch=len(batches) - history.step,
-                    shuffle=False,
-                    verbose=0,
-                    callbacks=callbacks,
-                )
-                return
-            except FaultError as fault:
-                recovery.recover(fault)
-            except Exception:
-                if batches.error is None:
-                    raise
-                raise batches.error from None
-            finally:
-                interrupts.fitting = False
-
-
-def take_final_weights(model, checkpoints):
-    """Gives the model the weights that are kept: the best ones if there are `checkpoints`, and averages where Adam
-    has them. Returns the step of the best ones, or None."""
-    best = checkpoints.best() if checkpoints else None
-    if best:
-        best.restore(state_of(model))
-    model.optimizer.finalize_variable_values(model.trainable_variables)
-    return best and best.step
+        reporter.warning(f"no report.html: {error}")

@@ -5,6 +5,7 @@ import time
 
 import keras
 
+from multimodel.backend import sync_state
 from multimodel.errors import UserError, unknown
 from multimodel.training.ema import averaged_weights
 from multimodel.training.evaluate import evaluate
@@ -41,6 +42,7 @@ class Validation(keras.callbacks.Callback):
         if step % self._every:
             return
         begin = time.monotonic()
+        sync_state(self.model)
         with averaged_weights(self.model):
             results = evaluate(self._bundle, self._tasks, SPLIT, LIMIT)
         scores = {
