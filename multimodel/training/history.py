@@ -146,7 +146,8 @@ class History(keras.callbacks.Callback):
         }
         usage = self.usage()
         counts = {name: {task: usage[task][name] for task in usage} for name in ("examples", "tokens", "epochs")}
-        pace = {"seconds": round(self._pace.seconds, 2), "steps_per_second": round(self._pace.steps_per_second, 4)}
+        rate = float(f"{self._pace.steps_per_second:.4g}")  # of hours a step, too
+        pace = {"seconds": round(self._pace.seconds, 2), "steps_per_second": rate}
         return {"step": self.step} | pace | means | counts
 
     def _log(self):
