@@ -192,14 +192,17 @@ def test_lines_that_are_broken_or_not_finite_are_passed_over(tmp_path):
 
 def test_validation_resumption_and_recovery_are_shown(tmp_path):
     held_out = [{"step": step, "validation": {"seen": {"exact": step / 20}}} for step in (10, 20)]
-    recovered = [{"step": 15, "task": "read", "reason": f"a loss that is not finite {EVIL}", "batch": 15}]
+    recovered = [
+        {"step": 15, "task": f"read{EVIL}", "loss": "nan", "restored": 10, "passed_over": [14], "examples": {"14": [3]}}
+    ]
     history = [logged(5), logged(10), held_out[0], logged(15), logged(15), logged(20), held_out[1]]
     page = Page(write_report(write_run(tmp_path / "run", history, resumed_at=[10], recovered=recovered)))
     assert page.text.count("held-out exact") == 2  # the caption, and the title of the curve
     assert "held-out exact: 0.5 at step 10, 1 at step 20" in page.text
     marks = [line for line in page.all("line") if line.get("class") == "mark"]
     assert len(marks) == 2 * (2 * len(TASKS) + 2)
-    assert f"recovered at step 15, task read: a loss that is not finite {EVIL}" in page.text
+    told = f"step 15, task read{EVIL}, a loss of nan: back to step 10, batch 14 passed over; worst examples train[3]"
+    assert told in page.text
     assert len(page.all("polyline")[0]["points"].split()) == 4  # step 15 was done twice and counts once
 
 

@@ -150,7 +150,7 @@ def test_a_decoder_without_attention_has_no_alignment(tmp_path):
 def test_tensorboard_reads_what_was_written(run):
     folder, records, _, _ = run
     write_tensorboard_samples(folder, step=7)
-    (events,) = (folder / "tensorboard").iterdir()
+    (events,) = (folder / "tensorboard" / "samples").iterdir()
     values = {}
     for bytes_ in tf.data.TFRecordDataset(str(events)).as_numpy_iterator():
         event = tf.compat.v1.Event.FromString(bytes_)

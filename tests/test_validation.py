@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import multimodel as mm
 from multimodel.tasks import ArraySource
@@ -51,6 +52,8 @@ def test_the_best_weights_are_kept_and_training_stops_early(tmp_path, monkeypatc
     found = [line for line in lines_of(tmp_path) if "validation" in line]
     assert [line["step"] for line in found] == [2, 4, 6, 8]
     assert found[1]["validation"] == {"colours": {"accuracy": 0.9}}
+    events = EventAccumulator(str(tmp_path / "tensorboard"), {"tensors": 0}).Reload()
+    assert [event.step for event in events.Tensors("validation/colours/accuracy")] == [2, 4, 6, 8]
     best = Checkpoints(tmp_path / "checkpoints").best()
     assert best.step == 4
     kept = bundle.model.body.variables

@@ -9,7 +9,7 @@ import keras
 from multimodel.errors import UserError
 from multimodel.tasks.batches import MixedBatches
 from multimodel.training.build import build_model, compile_model
-from multimodel.training.memory import memory_at_hand
+from multimodel.training.memory_at_hand import memory_at_hand
 
 AUTO = "auto"
 SHARE = 0.8  # of the memory that there is

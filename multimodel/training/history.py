@@ -84,6 +84,12 @@ class History(keras.callbacks.Callback):
         if self.step % self.log_every and self.steps_since_reset:
             self._log()
 
+    def validated(self, record):
+        """Writes the scores of a validation, and tells the listeners."""
+        self.write(record)
+        for listener in self._listeners:
+            listener.validation(record)
+
     def write(self, record):
         """Appends a line to `history.jsonl`; while the disk is full, it is kept for the next time."""
         self._lines += 1

@@ -22,5 +22,12 @@ class Listener:
             record: a line of `history.jsonl`.
         """
 
+    def validation(self, record):
+        """The validation splits were scored.
+
+        Args:
+            record: `{"step", "validation": {task: {metric: value}}, ...}`, another line of `history.jsonl`.
+        """
+
     def close(self):
         """Training is over, or has failed; may be told more than once."""

@@ -26,10 +26,12 @@ class PlainProgress(Listener):
 
     def __init__(self, tell, verbose=False):
         self._tell, self._verbose = tell, verbose
+        self._first = self._steps = None
 
     def begin(self, step, steps):
-        self._first, self._steps = step + 1, steps
-        self._tell(f"Training {steps - step} steps; the first one includes tracing.")
+        if self._steps is None:  # not once more after a recovery
+            self._first, self._steps = step + 1, steps
+            self._tell(f"Training {steps - step} steps; the first one includes tracing.")
 
     def step(self, glance):
         if glance["step"] == self._first:

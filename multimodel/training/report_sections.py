@@ -75,6 +75,15 @@ def _digits(metric, value):
     return "" if value is None else f"{value:.1f}" if metric in OUT_OF_100 else f"{value:.3f}"
 
 
+def _recovery(one):
+    """A recovery of `run.json` in words."""
+    what = f"task {one['task']}, a loss of {one['loss']}" if one["task"] else "weights that are no numbers"
+    rows = [f"train[{row}]" for of_batch in one["examples"].values() for row in of_batch]
+    examples = f"; worst examples {', '.join(rows)}" if rows else ""
+    passed = ", ".join(map(str, one["passed_over"]))
+    return f"step {one['step']}, {what}: back to step {one['restored']}, batch {passed} passed over{examples}"
+
+
 def curves(run, history):
     """Loss, accuracy and held-out scores of each task over the steps, and the learning rate."""
     logged = [record for record in history if "loss" in record]
@@ -82,7 +91,7 @@ def curves(run, history):
         return [element("p", "There are no curves: no step was logged.")]
     marks = [(step, f"resumed after step {step}") for step in run.get("resumed_at", [])]
     for one in run.get("recovered", []):
-        marks.append((one["step"], f"recovered at step {one['step']}, task {one['task']}: {one['reason']}"))
+        marks.append((one["step"], _recovery(one)))
     cards = [_curves_of(task, logged, history, marks) for task in logged[-1]["loss"]]
     rates = [(record["step"], record["learning_rate"]) for record in logged]
     cards.append(

@@ -1,6 +1,7 @@
 """What TensorBoard shows of a run."""
 
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,10 +26,14 @@ class TensorBoardLog(Listener):
 
     def __init__(self, folder, tell):
         self._folder, self._tell = folder, tell
-        self._writer, self._works = None, True
+        self._writer: Any = None
+        self._works = True
 
     def interval(self, record):
         self._unless_broken(self._write, record)
+
+    def validation(self, record):
+        self._unless_broken(self._write_scalars, record["step"], validation_scalars(record))
 
     def close(self):
         if self._writer is not None:
@@ -45,14 +50,19 @@ class TensorBoardLog(Listener):
             self._tell(f"TensorBoard's files cannot be written, and training goes on without: {_reason(error)}")
 
     def _write(self, record):
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(str(self._folder))
+        self._write_scalars(record["step"], scalars(record))
         with self._writer.as_default(record["step"]):
-            for name, value in scalars(record).items():
-                tf.summary.scalar(name, value)
             for block, shares in record["expert_load"].items():
                 if shares:
                     tf.summary.image(f"expert_load/{block}", expert_map(shares)[np.newaxis])
+        self._writer.flush()
+
+    def _write_scalars(self, step, values):
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(self._folder))
+        with self._writer.as_default(step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
         self._writer.flush()
 
 
@@ -64,6 +74,12 @@ def scalars(record):
     for task, shares in record["padding"].items():
         found |= {f"padding_of_{role}/{task}": share for role, share in shares.items()}
     return found
+
+
+def validation_scalars(record):
+    """`{"validation/TASK/METRIC": value}`, and what the best weights are told by."""
+    scores = {f"{task}/{name}": value for task, of in record["validation"].items() for name, value in of.items()}
+    return {f"validation/{name}": value for name, value in (scores | {"monitored": record["monitored"]}).items()}
 
 
 def _reason(error):

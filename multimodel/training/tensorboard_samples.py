@@ -16,8 +16,9 @@ KINDS = {
 
 
 def write_tensorboard_samples(folder, step):
-    """Writes `samples/` of a run's folder as events into its `tensorboard/`.
+    """Writes `samples/` of a run's folder as events into its `tensorboard/samples/`.
 
+    A folder of their own: of one folder's files, TensorBoard follows the newest alone.
     TensorBoard shows them; to write them takes TensorFlow alone, since files of pictures and sound go in as they are.
 
     Args:
@@ -27,16 +28,16 @@ def write_tensorboard_samples(folder, step):
     Raises:
         OSError: if the events cannot be written.
     """
-    samples = folder / "samples"
+    samples, events = folder / "samples", folder / "tensorboard" / "samples"
     try:
-        writer = tf.summary.create_file_writer(str(folder / "tensorboard"), filename_suffix=".samples")
+        writer = tf.summary.create_file_writer(str(events))
         with writer.as_default(step=step):
             for file in sorted(samples.glob("*.jsonl")):
                 for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
                     _write(f"{file.stem}_samples/{number}", json.loads(line), samples)
         writer.close()
     except tf.errors.OpError as error:
-        raise OSError(f"no events in {folder / 'tensorboard'} ({type(error).__name__})") from error
+        raise OSError(f"no events in {events} ({type(error).__name__})") from error
 
 
 def _write(tag, record, samples):

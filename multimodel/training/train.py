@@ -111,9 +111,7 @@ def train(
             with run.recording_failure(lambda error: _reason(error, loop.step)):
                 try:
                     loop.fit()
-                except (
-                    Exception
-                ):  # of data that cannot be read, or of a user: it must not cost the steps so far
+                except Exception:  # of data that cannot be read, or of a user: it must not cost the steps so far
                     bundle.save(run.folder / "model")
                     raise
                 finally:  # some rows are not read before their batch

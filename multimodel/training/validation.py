@@ -51,7 +51,7 @@ class Validation(keras.callbacks.Callback):
         value = monitored(self._monitor, scores)
         self.improved = value > self._best
         self._best, self._waited = (value, 0) if self.improved else (self._best, self._waited + 1)
-        self._history.write({"step": step, "validation": scores, "monitored": round(value, 5)})
+        self._history.validated({"step": step, "validation": scores, "monitored": round(value, 5)})
         self._history.pause(time.monotonic() - begin)
         self._reporter.validated(step, scores, self.improved)
         if self._patience and self._waited >= self._patience:
