@@ -21,7 +21,7 @@ def main():
         print(f"{RUN} is finished; remove it to train again.")
         Reporter().scores(json.loads((RUN / "metrics.json").read_text())["tasks"])
     else:
-        code = run_command(["train", "quickstart", "--out", str(RUN), "--fresh"])
+        code = run_command(["train", "quickstart", "--out", str(RUN), "--resume"])
         if code:
             return code
     picture, clip = write_examples(RUN / "examples")

@@ -16,18 +16,18 @@ MEGABYTE = 2**20
 
 
 class FakeMemory:
-    """A kilobyte for each example, of 100 kB, of which 60 are taken before."""
+    """60 GB for any step, and a gigabyte more for each example, of 125 GB."""
 
     def __init__(self):
-        self.calls = 0
+        self.size = 16
 
-    def taken(self, step):
+    def peak(self, step):
         step()
-        self.calls += 1
-        return 60_000, 60_000 + 320 * 2**self.calls
+        self.size *= 2
+        return (60 + self.size) * 10**9
 
     def limit(self):
-        return 100_000
+        return 125 * 10**9
 
 
 def losses(folder):
@@ -35,21 +35,19 @@ def losses(folder):
 
 
 def test_a_run_is_as_if_its_number_had_been_given(tmp_path, monkeypatch, capsys):
-    """640 bytes at 32 examples and 1,280 at 64 are 20 bytes each: 20,000 would take 1,000 of them, and there are 60."""
-    train, memories = importlib.import_module("multimodel.training.batch_size"), [FakeMemory()]
-    monkeypatch.setattr(train, "memory_at_hand", lambda: memories[0])
+    """Forty examples fit into 80 % of memory, which 32 are the next multiple below of."""
+    monkeypatch.setattr(importlib.import_module("multimodel.training.batch_size"), "memory_at_hand", FakeMemory)
     options = {"tasks": ["colours"], "steps": 3, "log_every": 1}
     mm.train(tiny_recipe.recipe(), tmp_path / "auto", batch_size="auto", **options)
-    line = "Batch size 60, all training examples: a step is estimated to take 0.00 of 0.00 GB."
-    assert line in capsys.readouterr().out
-    assert json.loads((tmp_path / "auto" / "run.json").read_text())["settings"]["batch_size"] == 60
-    mm.train(tiny_recipe.recipe(), tmp_path / "typed", batch_size=60, **options)
+    assert "Batch size 32: a step is estimated to take 92.00 of 125.00 GB." in capsys.readouterr().out
+    assert json.loads((tmp_path / "auto" / "run.json").read_text())["settings"]["batch_size"] == 32
+    mm.train(tiny_recipe.recipe(), tmp_path / "typed", batch_size=32, **options)
     assert losses(tmp_path / "auto") == losses(tmp_path / "typed")
 
 
 def test_the_largest_size_by_hand():
-    """1 MB an example beside 50 MB of any step, and 100 MB before it."""
-    steps = [Taken(size, 100 * MEGABYTE, (50 + size) * MEGABYTE) for size in (40, 80, 160)]
+    """1 MB an example beside 150 MB of any step; the first one does not count."""
+    steps = [Taken(40, 20 * MEGABYTE), *(Taken(size, (150 + size) * MEGABYTE) for size in (80, 160))]
     assert estimate(steps, 320) == pytest.approx(470 * MEGABYTE)
     assert _largest(steps, 1000 * MEGABYTE, 10**6) == 840  # 850, in multiples of 40
     assert _largest(steps, 1000 * MEGABYTE, 333) == 333
@@ -61,10 +59,11 @@ def test_what_a_step_takes_is_measured():
     def step(megabytes):
         np.ones(megabytes * MEGABYTE, "uint8").sum()
 
-    for megabytes in (300, 100):  # what a larger one left behind does not count
-        before, peak = ProcessMemory().taken(lambda megabytes=megabytes: step(megabytes))
-        assert peak - before == pytest.approx(megabytes * MEGABYTE, rel=0.1)
-    assert before < peak < ProcessMemory().limit()
+    least = ProcessMemory().peak(lambda: step(1))
+    for megabytes in (300, 100):  # what a larger one has freed does not count
+        peak = ProcessMemory().peak(lambda megabytes=megabytes: step(megabytes))
+        assert peak - least == pytest.approx(megabytes * MEGABYTE, rel=0.1)
+    assert least < peak < ProcessMemory().limit()
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -31,7 +31,7 @@ for step in range(1, 4):
     values = {{"loss": 0.75 * step, "accuracy": 0.25 * step, "examples": 32 * step, "epochs": 0.5 * step}}
     by_task = {{name: {{task: value for task in {tasks}}} for name, value in values.items()}}
     progress.step({{"step": step, "seconds": step, "steps_per_second": 2.0}} | by_task)
-reporter.stopping()
+reporter.stopping(by_user=True)
 print("from a callback")
 time.sleep(1.2)
 {end}

@@ -14,25 +14,23 @@ from multimodel.training.memory_at_hand import memory_at_hand
 AUTO = "auto"
 SHARE = 0.8  # of the memory that there is
 SMALLEST = 32  # examples of the first batch that is tried, about
-TELLING = 100 * 2**20  # bytes; a step that takes fewer says little about larger ones
+TELLING = 256 * 2**20  # bytes that a doubled batch takes more; fewer say little beside what else comes and goes
 
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What a step took: bytes that lay in memory before it, and those beside them while it ran."""
+    """Most bytes that there were in memory while a step of `size` examples ran."""
 
     size: int
-    before: int
-    beside: int
+    peak: int
 
 
 def fitting_batch_size(recipe, examples, precision, xla, reporter):
     """The largest batch size of which a training step takes at most SHARE of the memory that there is.
 
-    A model is built and takes steps at small batch sizes. What a step takes beside what lies in memory anyway grows in
-    proportion to its examples. The result is a multiple of the first size that was tried, where it is larger, so that
-    tasks have the shares of their rates, and at most as many examples as there are. Random numbers begin anew
-    afterwards, as if the result had been given.
+    A model is built and takes steps at small batch sizes. What they take grows by so much for each example. The result
+    is a multiple of the first size that was tried, where it is larger, so that tasks have the shares of their rates,
+    and at most as many examples as there are. Random numbers begin anew afterwards, as if the result had been given.
 
     Memory is the GPU's where there is one, and otherwise what the machine and the control groups of this process leave
     it on Linux. Elsewhere, as on macOS, it cannot be measured.
@@ -64,30 +62,32 @@ def fitting_batch_size(recipe, examples, precision, xla, reporter):
 
 def estimate(steps, size):
     """Bytes at the peak of a step of `size` examples, by the line through the last two of `steps`."""
-    return steps[-1].before + steps[-1].beside + _slope(steps) * (size - steps[-1].size)
+    return steps[-1].peak + _slope(steps) * (size - steps[-1].size)
 
 
 def _slope(steps):
     """Bytes that each further example takes."""
     first, last = steps[-2:]
-    return max(last.beside - first.beside, 1) / (last.size - first.size)
+    return max(last.peak - first.peak, 1) / (last.size - first.size)
 
 
 def _try_batches(recipe, examples, precision, xla, memory, most):
-    """Taken of steps at sizes that double, two at least, until one tells or there are no more examples."""
+    """Taken of steps at sizes that double, until one tells or there are no more examples.
+
+    Three at least, for two to count: beside the first one there is not yet all that stays.
+    """
     tasks, unit = recipe.mixture.tasks, _unit(recipe.mixture)
     recipe = dataclasses.replace(recipe, batch_size=unit, steps=2 * recipe.accumulation_steps)
     model, size = build_model(recipe, precision), unit
     steps: list[Taken] = []
-    while len(steps) < 2 or (steps[-1].beside < TELLING and size <= most):
+    while len(steps) < 3 or (steps[-1].peak - steps[-2].peak < TELLING and size <= most):
         batch = MixedBatches(tasks, examples, recipe.mixture.shares(size), 1, recipe.seed)[0]
         if not steps:
             compile_model(model, recipe, batch, xla)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Gradients do not exist")  # of what label tasks alone leave out
             model.train_on_batch(*batch)  # which traces
-        before, peak = memory.taken(lambda batch=batch: model.train_on_batch(*batch))
-        steps.append(Taken(size, before, peak - before))
+        steps.append(Taken(size, memory.peak(lambda batch=batch: model.train_on_batch(*batch))))
         size *= 2
     return steps
 
@@ -101,7 +101,7 @@ def _unit(mixture):
 def _largest(steps, bytes_, most):
     """The largest size whose estimate is at most `bytes_`, rounded down to multiples of the first one tried."""
     last = steps[-1]
-    size = int(last.size + (bytes_ - last.before - last.beside) / _slope(steps))
+    size = int(last.size + (bytes_ - last.peak) / _slope(steps))
     if size >= most:
         return most
     return size // steps[0].size * steps[0].size or size

@@ -15,14 +15,16 @@ PROC, CONTROL_GROUPS = pathlib.Path("/proc"), pathlib.Path("/sys/fs/cgroup")
 class ProcessMemory:
     """Memory of this process, on Linux with glibc. Limits are those of its control groups and of the machine."""
 
-    def taken(self, step):
-        """Calls `step`: bytes that lie in memory before, and most bytes that did while it ran."""
+    def peak(self, step):
+        """Calls `step`: most bytes that this process had while it ran.
+
+        What was freed before does not count, but for what TensorFlow's allocator keeps for itself.
+        """
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # else what was freed still counts, and hides what the step takes
-        before = _kilobytes(PROC / "self/status", "VmRSS")
+        ctypes.CDLL(None).malloc_trim(0)
         (PROC / "self/clear_refs").write_text("5")  # the high-water mark begins anew
         step()
-        return before, _kilobytes(PROC / "self/status", "VmHWM")
+        return _kilobytes(PROC / "self/status", "VmHWM")
 
     def limit(self):
         """Bytes that this process may have, those that it has included."""
@@ -33,14 +35,12 @@ class ProcessMemory:
 class TensorFlowGpuMemory:
     """Memory of TensorFlow's first GPU."""
 
-    def taken(self, step):
+    def peak(self, step):
         import tensorflow as tf
 
-        gc.collect()
-        before = tf.config.experimental.get_memory_info("GPU:0")["current"]
         tf.config.experimental.reset_memory_stats("GPU:0")
         step()
-        return before, tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
     def limit(self):
         from tensorflow.python.client import device_lib
@@ -51,11 +51,9 @@ class TensorFlowGpuMemory:
 class JaxGpuMemory:
     """Memory of JAX's first GPU. Its high-water mark cannot be set back: steps are to grow from call to call."""
 
-    def taken(self, step):
-        gc.collect()
-        before = self._statistics()["bytes_in_use"]
+    def peak(self, step):
         step()
-        return before, self._statistics()["peak_bytes_in_use"]
+        return self._statistics()["peak_bytes_in_use"]
 
     def limit(self):
         return self._statistics()["bytes_limit"]
