@@ -4,7 +4,7 @@
 
 prints one JSON line: how many kills struck, how many of them while a checkpoint was written, and whether the last
 state (weights, moments, random seeds, means of losses), the saved model and the history are equal, bit for bit. Every
-second kill waits for a checkpoint to be under way. What the history says of seconds and memory is not compared.
+second kill waits for a checkpoint to be under way. What the history says of time and memory is not compared.
 """
 
 import argparse
@@ -66,14 +66,17 @@ def kill(process, out, delay, writing):
     while process.poll() is None and not _touched_since(out / "run.json", begin):
         time.sleep(0.01)
     moment = time.monotonic() + delay
-    while process.poll() is None and (time.monotonic() < moment or (writing and not draft.exists())):
+    while process.poll() is None and (time.monotonic() < moment or (writing and not _touched_since(draft, begin))):
         time.sleep(0.0005)
     process.send_signal(signal.SIGKILL)
-    return None if process.wait() == 0 else draft.exists()
+    return None if process.wait() == 0 else _touched_since(draft, begin)  # not one of an earlier kill
 
 
 def _touched_since(file, begin):
-    return file.exists() and file.stat().st_mtime > begin
+    try:
+        return file.stat().st_mtime > begin
+    except FileNotFoundError:
+        return False
 
 
 def compare(one, other):
@@ -95,7 +98,8 @@ def _weights(file):
 
 
 def _lasting(line):
-    return {name: value for name, value in json.loads(line).items() if name not in ("seconds", "memory_mb")}
+    timed = ("seconds", "steps_per_second", "memory_mb")
+    return {name: value for name, value in json.loads(line).items() if name not in timed}
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def train(
     ] = None,
     seed: Annotated[Optional[int], typer.Option(help="Of weights, dropout and batches.")] = None,
     tasks: Tasks = None,
-    precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16, or mixed_float16 for GPUs.")] = "float32",
     xla: Annotated[str, typer.Option(help="Compile steps with XLA: on, off, or auto, where it wins.")] = "auto",
     remat: Annotated[bool, typer.Option("--remat", help="Compute more, keep less: less memory, more time.")] = False,
     log_every: Annotated[int, typer.Option(help="Steps from one logged line to the next.")] = 50,

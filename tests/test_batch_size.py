@@ -21,10 +21,10 @@ class FakeMemory:
     def __init__(self):
         self.size = 16
 
-    def peak(self, step):
+    def taken(self, step):
         step()
         self.size *= 2
-        return (60 + self.size) * 10**9
+        return 50 * 10**9, (60 + self.size) * 10**9
 
     def limit(self):
         return 125 * 10**9
@@ -46,8 +46,9 @@ def test_a_run_is_as_if_its_number_had_been_given(tmp_path, monkeypatch, capsys)
 
 
 def test_the_largest_size_by_hand():
-    """1 MB an example beside 150 MB of any step; the first one does not count."""
-    steps = [Taken(40, 20 * MEGABYTE), *(Taken(size, (150 + size) * MEGABYTE) for size in (80, 160))]
+    """1 MB an example beside 50 MB of any step, and 100 MB before the last one; the first one does not count."""
+    sizes = {40: (5, 20), 80: (90, 220), 160: (100, 310)}
+    steps = [Taken(size, before * MEGABYTE, peak * MEGABYTE) for size, (before, peak) in sizes.items()]
     assert estimate(steps, 320) == pytest.approx(470 * MEGABYTE)
     assert _largest(steps, 1000 * MEGABYTE, 10**6) == 840  # 850, in multiples of 40
     assert _largest(steps, 1000 * MEGABYTE, 333) == 333
@@ -59,9 +60,9 @@ def test_what_a_step_takes_is_measured():
     def step(megabytes):
         np.ones(megabytes * MEGABYTE, "uint8").sum()
 
-    least = ProcessMemory().peak(lambda: step(1))
+    _, least = ProcessMemory().taken(lambda: step(1))
     for megabytes in (300, 100):  # what a larger one has freed does not count
-        peak = ProcessMemory().peak(lambda megabytes=megabytes: step(megabytes))
+        _, peak = ProcessMemory().taken(lambda megabytes=megabytes: step(megabytes))
         assert peak - least == pytest.approx(megabytes * MEGABYTE, rel=0.1)
     assert least < peak < ProcessMemory().limit()
 

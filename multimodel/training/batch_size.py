@@ -19,10 +19,15 @@ TELLING = 256 * 2**20  # bytes that a doubled batch takes more; fewer say little
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """Most bytes that there were in memory while a step of `size` examples ran."""
+    """Bytes that there were in memory before a step of `size` examples, and most that there were while it ran."""
 
     size: int
+    before: int
     peak: int
+
+    @property
+    def own(self):
+        return self.peak - self.before
 
 
 def fitting_batch_size(recipe, examples, precision, xla, reporter):
@@ -68,7 +73,7 @@ def estimate(steps, size):
 def _slope(steps):
     """Bytes that each further example takes."""
     first, last = steps[-2:]
-    return max(last.peak - first.peak, 1) / (last.size - first.size)
+    return max(last.own - first.own, 1) / (last.size - first.size)
 
 
 def _try_batches(recipe, examples, precision, xla, memory, most):
@@ -80,14 +85,14 @@ def _try_batches(recipe, examples, precision, xla, memory, most):
     recipe = dataclasses.replace(recipe, batch_size=unit, steps=2 * recipe.accumulation_steps)
     model, size = build_model(recipe, precision), unit
     steps: list[Taken] = []
-    while len(steps) < 3 or (steps[-1].peak - steps[-2].peak < TELLING and size <= most):
+    while len(steps) < 3 or (steps[-1].own - steps[-2].own < TELLING and size <= most):
         batch = MixedBatches(tasks, examples, recipe.mixture.shares(size), 1, recipe.seed)[0]
         if not steps:
             compile_model(model, recipe, batch, xla)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Gradients do not exist")  # of what label tasks alone leave out
             model.train_on_batch(*batch)  # which traces
-        steps.append(Taken(size, memory.peak(lambda batch=batch: model.train_on_batch(*batch))))
+        steps.append(Taken(size, *memory.taken(lambda batch=batch: model.train_on_batch(*batch))))
         size *= 2
     return steps
 

@@ -15,16 +15,17 @@ PROC, CONTROL_GROUPS = pathlib.Path("/proc"), pathlib.Path("/sys/fs/cgroup")
 class ProcessMemory:
     """Memory of this process, on Linux with glibc. Limits are those of its control groups and of the machine."""
 
-    def peak(self, step):
-        """Calls `step`: most bytes that this process had while it ran.
+    def taken(self, step):
+        """Calls `step`: bytes that there were before it, and most bytes that there were while it ran.
 
-        What was freed before does not count, but for what TensorFlow's allocator keeps for itself.
+        TensorFlow keeps what earlier steps took. What there is before it is then not known, and 0.
         """
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
+        ctypes.CDLL(None).malloc_trim(0)  # else what was freed still counts
+        before = 0 if keras.backend.backend() == "tensorflow" else _kilobytes(PROC / "self/status", "VmRSS")
         (PROC / "self/clear_refs").write_text("5")  # the high-water mark begins anew
         step()
-        return _kilobytes(PROC / "self/status", "VmHWM")
+        return before, _kilobytes(PROC / "self/status", "VmHWM")
 
     def limit(self):
         """Bytes that this process may have, those that it has included."""
@@ -35,12 +36,13 @@ class ProcessMemory:
 class TensorFlowGpuMemory:
     """Memory of TensorFlow's first GPU."""
 
-    def peak(self, step):
+    def taken(self, step):
         import tensorflow as tf
 
+        before = tf.config.experimental.get_memory_info("GPU:0")["current"]
         tf.config.experimental.reset_memory_stats("GPU:0")
         step()
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return before, tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
     def limit(self):
         from tensorflow.python.client import device_lib
@@ -51,9 +53,10 @@ class TensorFlowGpuMemory:
 class JaxGpuMemory:
     """Memory of JAX's first GPU. Its high-water mark cannot be set back: steps are to grow from call to call."""
 
-    def peak(self, step):
+    def taken(self, step):
+        before = self._statistics()["bytes_in_use"]
         step()
-        return self._statistics()["peak_bytes_in_use"]
+        return before, self._statistics()["peak_bytes_in_use"]
 
     def limit(self):
         return self._statistics()["bytes_limit"]
