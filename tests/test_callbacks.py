@@ -123,7 +123,7 @@ def test_callbacks_are_checked_before_data_is_read(tmp_path, callbacks, message)
 def test_a_function_of_callbacks_costs_no_former_run(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     called = []
-    with pytest.raises(mm.UserError, match="Add --fresh"):
+    with pytest.raises(mm.UserError, match="--fresh to replace"):
         mm.train(tiny_recipe.recipe(), tmp_path, callbacks=lambda: called.append(1))
     assert not called
     with pytest.raises(mm.UserError, match="a function that gives one. Received: callbacks=None"):

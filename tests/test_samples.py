@@ -175,7 +175,7 @@ def test_tensorboard_reads_what_was_written(run):
 def test_a_full_disk_fails_no_run_that_is_scored(run, monkeypatch):
     training = importlib.import_module("multimodel.training.train")
     said = []
-    reporter = types.SimpleNamespace(line=said.append)
+    reporter = types.SimpleNamespace(warning=said.append)
 
     def full(*arguments):
         raise OSError(28, "No space left on device")

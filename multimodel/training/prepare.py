@@ -60,7 +60,6 @@ def prepare(recipe, precision, xla, reporter, vocabularies=None):
     """
     tasks = recipe.mixture.tasks
     require_data(tasks)
-    shares = recipe.mixture.shares(recipe.batch_size)
     load_vocabularies(tasks, vocabularies or {})
     train_vocabularies(tasks)
     examples = {name: training_examples(task) for name, task in tasks.items()}
