@@ -74,6 +74,11 @@ def test_pieces_are_the_text_in_parts(vocabulary):
     assert " there" in pieces
 
 
+def test_ids_that_stand_for_nothing_have_a_piece(vocabulary):
+    """An output net has as many classes as were asked for; the text may have given fewer."""
+    assert vocabulary.pieces([10**6, -5, 1]) == ["<unk>", "<unk>", "</s>"]
+
+
 def test_an_untrained_vocabulary_says_so():
     with pytest.raises(UserError, match=r"empty vocabulary 'text'.*train\(texts\)"):
         Vocabulary(400).encode(["a"])

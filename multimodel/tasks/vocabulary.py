@@ -11,7 +11,7 @@ import tensorflow_text
 from multimodel.errors import UserError
 from multimodel.quiet import no_stderr
 
-PADDING, END = 0, 1
+PADDING, END, UNKNOWN = 0, 1, 2
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 back as a space. A real U+2581 is written as an escape,
 # and so is the escape character itself; each is followed by a letter, so that both replacements can be undone in turn.
@@ -74,7 +74,7 @@ class Vocabulary:
             max_sentence_length=1 << 20,
             pad_id=PADDING,
             eos_id=END,
-            unk_id=2,
+            unk_id=UNKNOWN,
             bos_id=-1,
             hard_vocab_limit=False,
             num_threads=1,
@@ -123,9 +123,11 @@ class Vocabulary:
         return texts
 
     def pieces(self, ids):
-        """Ids `(m,)` -> list of str, what each of them stands for: `<0xE2>` for a byte, `</s>` for the end."""
+        """Ids `(m,)` -> list of str, what each of them stands for: `<0xE2>` for a byte, `</s>` for the end, `<unk>` for
+        an id that stands for nothing."""
         self._require_trained()
-        ids = tf.convert_to_tensor(ids, tf.int32)
+        ids, size = tf.convert_to_tensor(ids, tf.int32), self._with_tokenizer(lambda tokenizer: tokenizer.vocab_size())
+        ids = tf.where((ids >= 0) & (ids < size), ids, UNKNOWN)  # of others, tensorflow-text reads beyond its table
         texts = self._with_tokenizer(lambda tokenizer: tokenizer.id_to_string(ids)).numpy()
         return [text.decode().replace("\u2581", " ") for text in texts]
 
