@@ -94,7 +94,7 @@ def test_a_full_disk_leaves_the_last_one(checkpoints):
 
 def test_no_pickle_is_read(checkpoints):
     checkpoints.folder.mkdir()
-    progress = np.frombuffer(b'{"history": {"step": 3}}', "uint8")
+    progress = np.frombuffer(b'{"history": {"step": 3}, "arrays": ["body/0"]}', "uint8")
     code = np.array([{"a": 1}], object)
     np.savez(checkpoints.folder / "step-000000003.npz", progress=progress, **{"body/0": code})
     with pytest.raises(ValueError, match="allow_pickle=False"):

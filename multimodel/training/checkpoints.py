@@ -1,9 +1,9 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped."""
 
+import contextlib
 import json
 import os
 import pathlib
-import shutil
 import zipfile
 
 import numpy as np
@@ -44,6 +44,7 @@ def state_of(model):
         moments = getattr(optimizer, slot, None) or []
         for variable, moment in zip(optimizer._trainable_variables, moments, strict=False):
             state[f"{slot.strip('_')}/{names[id(variable)]}"] = moment
+    state["adam/iteration"] = optimizer._iterations
     known = {id(variable) for variable in state.values()}
     rest = [variable for variable in model.optimizer.variables if id(variable) not in known]
     return state | {f"optimizer/{i}-{variable.name}": variable for i, variable in enumerate(rest)}
@@ -77,16 +78,17 @@ class Checkpoints:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"step-{step:09}.npz"
-        draft = self.folder / ".draft.npz"
+        draft, link = self.folder / ".draft.npz", self.folder / ".best.npz"
         try:
             with draft.open("wb") as output:
                 _write(output, arrays, progress)
                 output.flush()
                 os.fsync(output.fileno())
+            if best:  # before the file that says so is there; another name takes no room
+                link.unlink(missing_ok=True)
+                os.link(draft, link)
+                link.replace(self.folder / "best.npz")
             draft.replace(file)
-            if best:
-                shutil.copyfile(file, draft)
-                draft.replace(self.folder / "best.npz")
         finally:
             draft.unlink(missing_ok=True)
         _sync_folder(self.folder)
@@ -96,7 +98,7 @@ class Checkpoints:
     def newest(self, warn):
         """The newest whole checkpoint as a Checkpoint, or None if there never was one.
 
-        Damaged ones are set aside, under a name that ends in `.damaged`.
+        Damaged ones are set aside, under a name that ends in `.damaged`, if there is a whole one before them.
 
         Args:
             warn: is told of each damaged one, in a line.
@@ -105,23 +107,27 @@ class Checkpoints:
             UserError: if there are checkpoints, and all are damaged.
         """
         files = self._files()
-        for file in reversed(files):
-            reason = _damage(file)
-            if reason is None:
-                return Checkpoint(file)
-            warn(f"Checkpoint {file.name} is damaged ({reason}); it is set aside, and the one before it is used.")
-            file.rename(file.with_name(f"{file.name}.damaged"))
-        if files:
+        damage = {file: _damage(file) for file in files}
+        whole = [Checkpoint(file) for file in files if damage[file] is None]
+        if files and not whole:
             raise UserError(
                 f"A run goes on from a checkpoint that is whole. Received: {str(self.folder)!r}, where all "
                 f"{len(files)} are damaged. Train from the beginning with --fresh."
             )
-        return None
+        for file, reason in damage.items():
+            if reason is not None:
+                warn(f"Checkpoint {file.name} is damaged ({reason}); it is set aside, and a whole one is used.")
+                file.rename(file.with_name(f"{file.name}.damaged"))
+        return whole[-1] if whole else None
 
     def best(self):
         """The best checkpoint, or None if none was marked so, or it is damaged."""
         file = self.folder / "best.npz"
         return Checkpoint(file) if file.is_file() and _damage(file) is None else None
+
+    def forget_best(self):
+        """Removes the mark of the best one, where scores are no longer comparable."""
+        (self.folder / "best.npz").unlink(missing_ok=True)
 
     def _files(self):
         return sorted(self.folder.glob("step-*.npz"))
@@ -154,9 +160,14 @@ class Checkpoint:
             values = self.arrays[name]
             if values.shape == tuple(state[name].shape):
                 state[name].assign(values)
+        for name in set(state) - set(self.arrays.files):
+            slot, _, weight = name.partition("/")
+            if slot == "model_variables_moving_average":  # an average begins at its weight
+                state[name].assign(state[weight])
 
 
 def _write(output, arrays, progress):
+    progress = progress | {"arrays": list(arrays)}
     arrays = arrays | {"progress": np.frombuffer(json.dumps(progress).encode(), "uint8")}
     with zipfile.ZipFile(output, "w") as archive:
         for name, values in arrays.items():  # one at a time: a model may fill most of the memory
@@ -173,17 +184,21 @@ def _damage(file):
         with zipfile.ZipFile(file) as archive:
             broken = archive.testzip()
             names = archive.namelist()
-    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+            listed = json.loads(np.load(file, allow_pickle=False)["progress"].tobytes())["arrays"]
+    except OSError:
+        raise  # of the disk, and not of the file
+    except Exception as error:  # zipfile has many ways to say that bits were flipped
         return str(error) or type(error).__name__
     if broken:
         return f"wrong checksum of {broken}"
-    return None if "progress.npy" in names else "without progress"
+    return None if sorted(names) == sorted(f"{name}.npy" for name in [*listed, "progress"]) else "arrays are missing"
 
 
 def _sync_folder(folder):
     """Makes sure that the names of files outlast a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with contextlib.suppress(OSError):  # not every file system knows that
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

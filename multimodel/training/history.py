@@ -99,6 +99,8 @@ class History(keras.callbacks.Callback):
             try:
                 with self.file.open("a", encoding="utf-8") as lines:
                     lines.write(self._unwritten)
+                    lines.flush()
+                    os.fsync(lines.fileno())
             except OSError:
                 os.truncate(self.file, before)
                 raise
@@ -115,6 +117,7 @@ class History(keras.callbacks.Callback):
             "steps_since_reset": self.steps_since_reset,
             "seconds": self.seconds,
             "lines": self._lines,
+            "unwritten": self._unwritten,
             "total": self._total,
             "recent": self._recent,
         }
@@ -122,13 +125,13 @@ class History(keras.callbacks.Callback):
     def restore(self, state):
         """Goes on from a `state`; lines that were written later are dropped from the file."""
         self.step, self.steps_since_reset = state["step"], state["steps_since_reset"]
-        self.seconds, self._lines, self._unwritten = state["seconds"], state["lines"], ""
+        self.seconds, self._lines, self._unwritten = state["seconds"], state["lines"], state["unwritten"]
         for counters, saved in ((self._total, state["total"]), (self._recent, state["recent"])):
             for task in counters:
                 counters[task] = collections.Counter(saved.get(task, {}))
         lines = self.file.read_bytes().splitlines(keepends=True) if self.file.exists() else []
         draft = self.file.with_name(f".{self.file.name}.draft")
-        draft.write_bytes(b"".join(lines[: self._lines]))
+        draft.write_bytes(b"".join(lines[: self._lines - self._unwritten.count("\n")]))
         draft.replace(self.file)
 
     def usage(self):

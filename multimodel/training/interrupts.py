@@ -55,11 +55,12 @@ class Interrupts:
     def _ask(self, number, frame):
         if not self.fitting or self.received == signal.SIGINT == number:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-        self.received = number
-        self._reporter.stopping(number == signal.SIGINT)
+        if self.received != signal.SIGTERM:
+            self.received = number
 
     def _stop_if_asked(self, batch, logs):
         if self.received:
+            self._reporter.stopping(self.received == signal.SIGINT)
             self.callback.model.stop_training = True
 
     def _watch(self):

@@ -69,11 +69,14 @@ class Loop:
             # Label tasks alone leave mixer and decoder without gradients, and are right to.
             warnings.filterwarnings("ignore", "Gradients do not exist")
             try:
-                while self.step < self._recipe.steps and not self._fitted():
+                while not self._ended() and not self._fitted():
                     pass
             finally:
                 for listener in self._listeners:
                     listener.close()
+
+    def _ended(self):
+        return self.step >= self._recipe.steps or (self._validation is not None and self._validation.exhausted)
 
     def _fitted(self):
         """Whether one `fit` ended without a fault."""

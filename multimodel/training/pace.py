@@ -18,14 +18,14 @@ class Pace:
     """
 
     def __init__(self, seconds=0.0):
-        self._begin = time.monotonic() - seconds
+        self._begin, self._earlier = time.monotonic(), seconds
         self._ends: collections.deque[float] = collections.deque(maxlen=STEPS + 1)
         self.seconds, self.steps_per_second = seconds, 0.0
 
     def step(self):
         """A step is done."""
         self._ends.append(time.monotonic())
-        self.seconds = self._ends[-1] - self._begin
+        self.seconds = self._earlier + self._ends[-1] - self._begin
         steps, start = (len(self._ends) - 1, self._ends[0]) if len(self._ends) > 1 else (1, self._begin)
         self.steps_per_second = steps / max(self._ends[-1] - start, 1e-9)
 

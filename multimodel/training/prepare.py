@@ -46,6 +46,13 @@ def resolve(recipe, tasks, changes):
     return recipe
 
 
+def with_batch_size_of(recipe, description):
+    """The recipe with the batch size that a run found to fit, where it says "auto" and goes on with that run."""
+    if recipe.batch_size != AUTO:
+        return recipe
+    return dataclasses.replace(recipe, batch_size=description["settings"]["batch_size"])
+
+
 def prepare(recipe, precision, xla, reporter, vocabularies=None):
     """Data, vocabularies and the built model of a recipe.
 

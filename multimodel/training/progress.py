@@ -30,12 +30,12 @@ class PlainProgress(Listener):
 
     def begin(self, step, steps):
         if self._steps is None:  # not once more after a recovery
-            self._first, self._steps = step + 1, steps
+            self._first, self._steps, self._start = step + 1, steps, time.monotonic()
             self._tell(f"Training {steps - step} steps; the first one includes tracing.")
 
     def step(self, glance):
         if glance["step"] == self._first:
-            self._tell(f"The first step came after {glance['seconds']:.0f} s")
+            self._tell(f"The first step came after {time.monotonic() - self._start:.0f} s")
 
     def interval(self, record):
         line = f"step {_standing(record, self._steps, record['memory_mb'])}"

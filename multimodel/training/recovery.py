@@ -122,7 +122,7 @@ class Recovery:
         self._tries[checkpoint.step] += 1
         if self._tries[checkpoint.step] > TRIES:
             raise UserError(
-                f"{_described(fault)}, after {TRIES} batches were passed over. Received: learning_rate and data that "
+                f"{_described(fault)}, after {TRIES} tries from one checkpoint. Received: learning_rate and data that "
                 f"do not go together. The weights of step {checkpoint.step} are kept; run.json names the examples. "
                 f"Lower the learning rate, or look at these examples, and go on with --resume."
             ) from None

@@ -42,15 +42,22 @@ class Saver(keras.callbacks.Callback):
         self._history, self._validation = parts["history"], parts["validation"]
         self._parts = {name: part for name, part in parts.items() if part}
         self._restored: Checkpoint | None = None
+        self._saved_step = -1
         self.seconds, self._cost, self._last = 0.0, 0.0, time.monotonic()
 
     def restore(self, checkpoint):
         """Gives all parts of the run the state of a Checkpoint."""
+        before, now = checkpoint.progress["description"], self._description
+        same_tasks = before["tasks"].keys() == now["tasks"].keys()
         for name, part in self._parts.items():
             if name in checkpoint.progress:
                 part.restore(checkpoint.progress[name])
+        if self._validation and (not same_tasks or before["settings"]["monitor"] != now["settings"]["monitor"]):
+            self._validation.begin_anew()
+            self._checkpoints.forget_best()
         self._batches.start_at(checkpoint.progress["position"])
-        if checkpoint.progress["description"]["tasks"].keys() != self._description["tasks"].keys():
+        self.seconds = checkpoint.progress["saving"]
+        if not same_tasks:
             self._history.steps_since_reset = 0  # the means of losses begin anew
         self._restored = checkpoint
         self._apply(checkpoint)
@@ -75,6 +82,10 @@ class Saver(keras.callbacks.Callback):
         if last or improved or self._due():
             self.save(improved)
 
+    def on_train_end(self, logs=None):
+        if self._saved_step != self._history.step:  # a user's callback stopped it
+            self.save()
+
     def _due(self):
         if self._every:
             return self._history.step % self._every == 0
@@ -89,7 +100,7 @@ class Saver(keras.callbacks.Callback):
         begin = time.monotonic()
         progress = {name: part.state() for name, part in self._parts.items()}
         progress["position"] = self._batches.position(self._history.step)
-        progress["description"] = self._description
+        progress |= {"description": self._description, "saving": self.seconds}
         features = [*self._bundle.inputs.values(), *self._bundle.targets.values()]
         vocabularies = {
             f"vocabulary/{one.name}": np.frombuffer(one.save(), "uint8") for one in vocabularies_of(features)
@@ -97,9 +108,12 @@ class Saver(keras.callbacks.Callback):
         sync_state(self._bundle.model)
         try:
             self._checkpoints.save(self._history.step, state_of(self._bundle.model) | vocabularies, progress, best)
+            self._saved_step = self._history.step
         except NotFiniteError:
             raise FaultError(self._history.step - 1, None, float("nan")) from None
         except OSError as error:
+            if best:
+                self._validation.forget()
             self._reporter.warning(
                 f"No checkpoint at step {self._history.step}: {error.strerror or error}. Training goes on, the last "
                 f"good one stays, and the next is tried in its turn."

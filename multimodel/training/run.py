@@ -41,7 +41,6 @@ SETTINGS = (
     "patience",
 )
 CONTENTS = (
-    "run.json",
     "metrics.json",
     "history.jsonl",
     "left_out.jsonl",
@@ -79,7 +78,7 @@ class Run:
                     f"({status(self.folder)}). Add --resume to go on with it, --fresh to replace it, or choose another "
                     f"--out."
                 )
-        elif self.folder.is_dir() and any(self.folder.iterdir()):
+        elif self.folder.is_dir() and any(not file.name.endswith(".draft") for file in self.folder.iterdir()):
             raise UserError(
                 f"A run gets a folder of its own. Received: out={str(self.folder)!r}, which holds other files. "
                 f"Choose another --out."
@@ -103,13 +102,16 @@ class Run:
         """
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"A run's folder is used by one process at a time. Received: out={str(self.folder)!r}, where "
+                    f"another one trains. Wait for it, or choose another --out."
+                ) from None
+            except OSError:  # some network file systems cannot lock a folder
+                pass
             yield
-        except BlockingIOError:
-            raise UserError(
-                f"A run's folder is used by one process at a time. Received: out={str(self.folder)!r}, where another "
-                f"one trains. Wait for it, or choose another --out."
-            ) from None
         finally:
             os.close(descriptor)
 
@@ -122,6 +124,8 @@ class Run:
         weights = 4 * model.count_params()
         checkpoint = sum(4 * math.prod(variable.shape) for variable in state_of(model).values())
         largest, free = resource.getrlimit(resource.RLIMIT_FSIZE)[0], shutil.disk_usage(self.folder).free
+        files = [file for name in CONTENTS for file in (self.folder / name).rglob("*")]
+        free += sum(file.stat().st_size for file in files if file.is_file())  # which are replaced
         needed = weights + (KEEP + 2) * checkpoint
         for what, need, room in (("disk space", needed, free), ("files of that size", checkpoint, largest)):
             if room != resource.RLIM_INFINITY and need > room:
@@ -130,10 +134,16 @@ class Run:
                     f"out={str(self.folder)!r}, with {room / 2**20:.1f} MiB. Make room, or choose another --out."
                 )
 
+    def was_trained(self):
+        """Whether something is in the folder that a beginning would remove."""
+        return any((self.folder / name).exists() for name in ("history.jsonl", "model", "checkpoints/best.npz")) or any(
+            (self.folder / "checkpoints").glob("*.damaged")
+        )
+
     def start(self, recipe, model, settings):
         """Removes a former run and records what is trained."""
         for name in CONTENTS:
-            file = self.folder / name
+            file = self.folder / name  # but run.json, which is replaced: it tells that the folder is a run's
             if file.is_dir():
                 shutil.rmtree(file)
             else:
@@ -143,7 +153,10 @@ class Run:
 
     def resume(self, recipe, model, settings, step, changes):
         """Records that a run goes on after a step: `resumed_at`, and in `changes` what is not as it was."""
-        former = read_run(self.folder)
+        try:
+            former = read_run(self.folder)
+        except UserError:  # the checkpoints are what counts
+            former = {}
         self._record = {
             "recovered": former.get("recovered", []),
             "resumed_at": [*former.get("resumed_at", []), step],
@@ -210,7 +223,7 @@ class Run:
                     f"--resume."
                 ) from None
         except BaseException as error:
-            self._fail(reason(error))
+            self.fail(reason(error))
             raise
 
     def finish(self, metrics, stopped=None):
@@ -222,11 +235,11 @@ class Run:
         """
         write_json(self.folder / "metrics.json", metrics | {"peak_memory_mb": peak_mb()})
         if stopped:
-            self._fail(stopped)
+            self.fail(stopped)
         else:
             write_json(self.folder / "run.json", self._record | {"status": "finished"})
 
-    def _fail(self, reason):
+    def fail(self, reason):
         """Records why the run ended early, unless the disk is full."""
         with contextlib.suppress(OSError):
             write_json(self.folder / "run.json", self._record | {"status": "failed", "reason": reason})
@@ -264,7 +277,10 @@ def write_json(file, values):
     """Replaces a JSON file as a whole, so that no reader finds half of one."""
     draft = file.with_name(f".{file.name}.draft")
     try:
-        draft.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as output:
+            output.write(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+            output.flush()
+            os.fsync(output.fileno())
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)

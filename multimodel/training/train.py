@@ -13,7 +13,7 @@ from multimodel.training.console import Reporter
 from multimodel.training.evaluate import evaluate
 from multimodel.training.interrupts import Interrupts
 from multimodel.training.loop import Loop
-from multimodel.training.prepare import prepare, resolve
+from multimodel.training.prepare import prepare, resolve, with_batch_size_of
 from multimodel.training.report import write_report
 from multimodel.training.resume import check_differences, describe
 from multimodel.training.run import Run, settings_of, status
@@ -85,26 +85,36 @@ def train(
     with run.locked(), Interrupts(reporter) as interrupts:
         checkpoints = Checkpoints(run.folder / "checkpoints")
         checkpoint = checkpoints.newest(reporter.warning) if resume else None
+        if resume and checkpoint is None and run.was_trained():
+            raise UserError(
+                f"A run goes on from a checkpoint. Received: out={str(run.folder)!r}, which has been trained, and no "
+                f"whole checkpoint. Train from the beginning with --fresh, or into another --out."
+            )
         keras.utils.set_random_seed(recipe.seed)
-        vocabularies = checkpoint.vocabularies if checkpoint else {}
+        vocabularies = {}
+        if checkpoint:
+            vocabularies = checkpoint.vocabularies
+            recipe = with_batch_size_of(recipe, checkpoint.progress["description"])
         recipe, batches, bundle, left_out = prepare(recipe, precision, xla, reporter, vocabularies)
         settings = settings_of(recipe, precision, xla, remat)
         description = describe(recipe, bundle.model, batches, settings)
         run.require_room(bundle.model)
-        callbacks = user_callbacks(callbacks)
         # Nothing is removed before this: data that cannot be read must not cost a former run.
         if checkpoint:
             changes = check_differences(checkpoint.progress["description"], description)
-            if status(run.folder) == "finished" and not changes:
+            if status(run.folder) == "finished" and not changes and (run.folder / "model").is_dir():
                 reporter.line(f"{run.folder} is finished, and nothing has changed since.")
                 return load(run.folder)
+            callbacks = user_callbacks(callbacks)
             run.resume(recipe, bundle.model, settings, checkpoint.step, changes)
             reporter.resuming(checkpoint.step, changes)
         else:
+            callbacks = user_callbacks(callbacks)
             run.start(recipe, bundle.model, settings)
         run.list_left_out(left_out)
         if verbose:
             bundle.model.summary(expand_nested=True, print_fn=reporter.line)
+        interrupts.on_timeout = lambda: run.fail("stopped by SIGTERM amid a step; --resume goes on")
         loop = Loop(recipe, bundle, batches, description, run, checkpoints, interrupts, reporter)
         loop.watch(log_every, save_every, callbacks, checkpoint)
         try:

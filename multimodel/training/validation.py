@@ -50,6 +50,7 @@ class Validation(keras.callbacks.Callback):
         }
         value = monitored(self._monitor, scores)
         self.improved = value > self._best
+        self._former = self._best, self._waited
         self._best, self._waited = (value, 0) if self.improved else (self._best, self._waited + 1)
         self._history.validated({"step": step, "validation": scores, "monitored": round(value, 5)})
         self._history.pause(time.monotonic() - begin)
@@ -62,7 +63,16 @@ class Validation(keras.callbacks.Callback):
 
     def restore(self, state):
         self._best = -math.inf if state["best"] is None else state["best"]
-        self._waited, self.exhausted = state["waited"], False
+        self._waited = state["waited"]
+        self.exhausted = bool(self._patience) and self._waited >= self._patience
+
+    def begin_anew(self):
+        """Forgets all scores so far: those to come are not comparable."""
+        self._best, self._waited, self.exhausted = -math.inf, 0, False
+
+    def forget(self):
+        """Forgets the latest scores: their weights could not be kept."""
+        self._best, self._waited = self._former
 
 
 def monitored(monitor, scores):
