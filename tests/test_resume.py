@@ -16,6 +16,7 @@ from multimodel.training.resume import check_differences
 from multimodel.training.run import Run
 from tests import tiny_recipe
 
+TIMED = ("seconds", "steps_per_second", "memory_mb")
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -35,7 +36,7 @@ def newest(folder):
 
 def history(folder):
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in ("seconds", "memory_mb")} for line in lines]
+    return [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
 
 
 def equal_arrays(one, other):
