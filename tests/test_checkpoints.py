@@ -3,6 +3,7 @@
 import contextlib
 import resource
 
+import keras
 import numpy as np
 import pytest
 
@@ -61,8 +62,17 @@ def test_a_damaged_one_is_set_aside_and_named(checkpoints, damage):
 def test_where_all_are_damaged_nothing_is_trained(checkpoints):
     save(checkpoints, 1)
     (checkpoints.folder / "step-000000001.npz").write_bytes(b"")
-    with pytest.raises(mm.UserError, match="all 1 are damaged"):
-        checkpoints.newest(lambda text: None)
+    for _ in range(2):  # the second time as the first: nothing was moved
+        with pytest.raises(mm.UserError, match="all 1 are damaged"):
+            checkpoints.newest(lambda text: None)
+
+
+def test_an_average_that_was_not_kept_begins_at_its_weight(checkpoints):
+    save(checkpoints, 1, value=3.0)
+    average = "model_variables_moving_average/body/0"
+    state = {name: keras.Variable(np.zeros(1000, "float32")) for name in ("body/0", average, "body/1")}
+    checkpoints.newest(refuse).restore(state)
+    assert [float(np.mean(variable)) for variable in state.values()] == [3, 3, 0]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -67,7 +67,7 @@ with interrupts.Interrupts(Reporter()) as guarded:
 """
 
 
-@pytest.mark.parametrize(("phase", "said"), [("fitting", "too late"), ("scoring", "")])
+@pytest.mark.parametrize(("phase", "said"), [("fitting", "asked\ntoo late"), ("scoring", "")])
 def test_sigterm_ends_a_process_that_is_busy(phase, said):
     """Amid a step that takes longer than GRACE, and beside `fit` at once."""
     process = start(sys.executable, "-c", AMID, phase)

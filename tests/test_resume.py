@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -187,6 +188,15 @@ def test_dropout_may_change_in_a_real_run(tmp_path):
 def test_resume_without_a_run_begins_one(tmp_path):
     train(tmp_path / "new", steps=1, tasks=["colours"], resume=True)
     assert json.loads((tmp_path / "new" / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_trained_folder_without_checkpoints_is_not_begun_anew(tmp_path):
+    train(tmp_path, steps=1, tasks=["colours"])
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(mm.UserError, match="no whole checkpoint"):
+        train(tmp_path, steps=2, tasks=["colours"], resume=True)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 def test_resume_and_fresh_exclude_each_other(tmp_path):

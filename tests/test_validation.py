@@ -12,7 +12,7 @@ import multimodel as mm
 from multimodel.tasks import ArraySource
 from multimodel.training import evaluate, validation
 from multimodel.training.checkpoints import Checkpoints
-from multimodel.training.validation import goodness, monitored
+from multimodel.training.validation import Validation, goodness, monitored
 from tests import tiny_recipe
 
 
@@ -77,6 +77,17 @@ def test_validation_changes_no_number_and_goes_on_where_it_stood(tmp_path, monke
     for name in set(states[0].files) - {"progress"}:
         if not name.startswith(("metrics/", "load/")):
             np.testing.assert_array_equal(states[0][name], states[1][name], name)
+
+
+def test_an_early_stop_outlives_a_kill_and_another_monitor_begins_anew():
+    """As a checkpoint has it that was written when patience was at its end."""
+    history = type("History", (), {"step": 8})()
+    made = Validation(recipe(validate_every=2, patience=2), None, history, None)
+    made.restore({"best": 0.9, "waited": 2})
+    assert made.exhausted
+    made.begin_anew()
+    assert made.state() == {"best": None, "waited": 0}
+    assert not made.exhausted
 
 
 def test_what_it_is_measured_by():

@@ -1,6 +1,7 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -11,12 +12,8 @@ import numpy as np
 from multimodel.errors import UserError
 from multimodel.training.adam import adam_of
 
-SLOTS = (
-    "_momentums",
-    "_velocities",
-    "_model_variables_moving_average",
-    "_accumulated_gradients",
-)  # of Keras optimizers
+# What Keras optimizers keep for each weight.
+SLOTS = ("_momentums", "_velocities", "_model_variables_moving_average", "_accumulated_gradients")
 KEEP = 2  # the newest ones; the best one is kept besides
 
 
@@ -185,9 +182,9 @@ def _damage(file):
             broken = archive.testzip()
             names = archive.namelist()
             listed = json.loads(np.load(file, allow_pickle=False)["progress"].tobytes())["arrays"]
-    except OSError:
-        raise  # of the disk, and not of the file
     except Exception as error:  # zipfile has many ways to say that bits were flipped
+        if isinstance(error, OSError) and error.errno in (errno.EIO, errno.EACCES, errno.ESTALE):
+            raise  # of the disk, and not of the file
         return str(error) or type(error).__name__
     if broken:
         return f"wrong checksum of {broken}"

@@ -51,7 +51,7 @@ class Reporter:
 
     def stopping(self, by_user):
         if by_user:
-            self.line("Stopping after this step, to keep and score the weights.")
+            self.line("Stopping after this step, to keep and score the weights. Ctrl-C again ends at once.")
         else:
             self.line("SIGTERM: stopping after this step, with a checkpoint; --resume goes on.")
 

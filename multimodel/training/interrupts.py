@@ -60,13 +60,15 @@ class Interrupts:
 
     def _stop_if_asked(self, batch, logs):
         if self.received:
-            self._reporter.stopping(self.received == signal.SIGINT)
             self.callback.model.stop_training = True
 
     def _watch(self):
-        """Ends the process GRACE seconds after SIGTERM; a thread of its own, as the main one may be amid a step."""
+        """Tells of signals, and ends the process GRACE seconds after SIGTERM; a thread of its own, as the main one may be
+        amid a step, or amid a line that it prints."""
         with self._reading:
             while sent := self._reading.recv(1):
+                if self.fitting:
+                    self._reporter.stopping(sent[0] == signal.SIGINT)
                 if sent[0] == signal.SIGTERM and not self._ended.wait(GRACE):
                     self.on_timeout()
                     os._exit(128 + signal.SIGTERM)

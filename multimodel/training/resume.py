@@ -125,7 +125,7 @@ class Saver(keras.callbacks.Callback):
 
 
 def describe(recipe, model, batches, settings):
-    """What a run is made of, in JSON values: what `differences` compares."""
+    """What a run is made of, in JSON values: what `check_differences` compares."""
     config = model.get_config()
     parts = {"body": config["body"]} | config["nets"]
     return json.loads(
