@@ -63,8 +63,10 @@ class Interrupts:
             self.callback.model.stop_training = True
 
     def _watch(self):
-        """Tells of signals, and ends the process GRACE seconds after SIGTERM; a thread of its own, as the main one may be
-        amid a step, or amid a line that it prints."""
+        """Tells of signals, and ends the process GRACE seconds after SIGTERM.
+
+        In a thread of its own: the main one may be amid a step, or amid a line that it prints.
+        """
         with self._reading:
             while sent := self._reading.recv(1):
                 if self.fitting:
