@@ -67,6 +67,13 @@ def test_a_run_that_went_on_equals_one_that_did_not_stop(runs):
     assert results[0]["usage"] == results[1]["usage"]
 
 
+def test_a_run_does_not_go_back(runs):
+    before = (runs / "whole" / "run.json").read_bytes()
+    with pytest.raises(mm.UserError, match="Received: steps=5, after step 8. Give more steps"):
+        train(runs / "whole", steps=5, resume=True)
+    assert (runs / "whole" / "run.json").read_bytes() == before
+
+
 def test_where_it_went_on_and_what_changed_is_recorded(runs):
     record = json.loads((runs / "parts" / "run.json").read_text())
     assert record["status"] == "finished"

@@ -102,6 +102,11 @@ def train(
         # Nothing is removed before this: data that cannot be read must not cost a former run.
         if checkpoint:
             changes = check_differences(checkpoint.progress["description"], description)
+            if checkpoint.step > recipe.steps:
+                raise UserError(
+                    f"A run goes on to a later step. Received: steps={recipe.steps}, after step {checkpoint.step}. "
+                    f"Give more steps."
+                )
             if status(run.folder) == "finished" and not changes and (run.folder / "model").is_dir():
                 reporter.line(f"{run.folder} is finished, and nothing has changed since.")
                 return load(run.folder)
