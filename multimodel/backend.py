@@ -1,5 +1,7 @@
 """How models are compiled and run on the backend at hand."""
 
+import contextlib
+
 import keras
 import numpy as np
 
@@ -23,8 +25,33 @@ def compile_for_backend(model, xla="auto", **arguments):
                 layer.supports_jit = jit
         if not jit:
             _trace_quickly()
-        _sum_in_order()
     model.compile(jit_compile=jit, **arguments)
+
+
+@contextlib.contextmanager
+def same_bits_each_time(xla="auto"):
+    """While it is entered, TensorFlow's operations give the same bits whenever they are called with the same values.
+
+    Not with XLA, which Keras then leaves out, and not on a GPU, where it costs time and some operations have no such
+    form. It is a setting of the process, and is put back.
+
+    Args:
+        xla: as for `compile_for_backend`.
+    """
+    if keras.backend.backend() != "tensorflow" or xla == "on":
+        yield
+        return
+    import tensorflow as tf
+    from tensorflow.python.framework import config  # which alone can put it back
+
+    ours = not config.is_op_determinism_enabled() and not tf.config.list_physical_devices("GPU")
+    if ours:
+        config.enable_op_determinism()
+    try:
+        yield
+    finally:
+        if ours:
+            config.disable_op_determinism()
 
 
 def sync_state(model):
@@ -50,14 +77,6 @@ def predict_in_chunks(model, features):
             batch = {name: np.resize(rows, (CHUNK, *rows.shape[1:])) for name, rows in batch.items()}
         parts.append({name: rows[:kept] for name, rows in model.predict_on_batch(batch).items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _sum_in_order():
-    """Makes TensorFlow's operations give the same bits each time, where there is no GPU: there it costs nothing."""
-    import tensorflow as tf
-
-    if not tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.enable_op_determinism()
 
 
 def _trace_quickly():

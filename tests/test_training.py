@@ -124,6 +124,19 @@ def test_a_way_to_compile_that_there_is_not(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a setting of TensorFlow")
+@pytest.mark.parametrize(("xla", "ordered"), [("auto", True), ("on", False)])
+def test_sums_are_in_order_while_training_alone_and_leave_xla_on(tmp_path, xla, ordered):
+    from tensorflow.python.framework.config import is_op_determinism_enabled
+
+    seen = []
+    look = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: seen.append(is_op_determinism_enabled()))
+    bundle = mm.train(tiny_recipe.recipe(), tmp_path, tasks=["colours"], steps=1, xla=xla, callbacks=[look])
+    assert seen == [ordered]
+    assert not is_op_determinism_enabled()
+    assert bundle.model.jit_compile == (xla == "on")
+
+
 def test_lazy_experts_train(tmp_path):
     bundle = mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["upper"], steps=2, lazy_experts=True)
     assert bundle.model.optimizer.lazy_experts

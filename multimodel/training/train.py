@@ -4,7 +4,7 @@ import signal
 
 import keras
 
-from multimodel.backend import XLA
+from multimodel.backend import XLA, same_bits_each_time
 from multimodel.errors import UserError, unknown
 from multimodel.export.bundle import load
 from multimodel.training.build import PRECISIONS, rematerialised
@@ -82,7 +82,7 @@ def train(
     run = Run(out or f"runs/{recipe.name}")
     run.claim(fresh, resume)
     reporter = Reporter(verbose=verbose)
-    with run.locked(), Interrupts(reporter) as interrupts:
+    with run.locked(), Interrupts(reporter) as interrupts, same_bits_each_time(xla):
         checkpoints = Checkpoints(run.folder / "checkpoints")
         checkpoint = checkpoints.newest(reporter.warning) if resume else None
         if resume and checkpoint is None and run.was_trained():
