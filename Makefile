@@ -9,7 +9,8 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
 # Tests compile more than they compute. TensorFlow keeps what it compiled until the process ends (400 MB for each small
 # run of training), hence several goes.
 OF_THE_QUICKSTART := tests/test_recipes.py tests/test_readme.py tests/test_benchmarks.py
-OF_A_LONG_RUN := $(addprefix tests/test_,resume.py recovery.py validation.py options.py batch_size.py callbacks.py samples.py)
+OF_GOING_ON := tests/test_resume.py tests/test_recovery.py tests/test_validation.py
+OF_OPTIONS := tests/test_options.py tests/test_batch_size.py tests/test_callbacks.py tests/test_samples.py
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 .PHONY: quickstart test lint bench clean
@@ -21,8 +22,9 @@ test: $(VENV)/dev.installed
 	KERAS_BACKEND=jax XLA_FLAGS="$(QUICK_XLA)" $(PYTEST) tests/core tests/test_run.py
 	KERAS_BACKEND=tensorflow $(PYTEST) tests/core
 	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_THE_QUICKSTART)
-	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_A_LONG_RUN)
-	KERAS_BACKEND=tensorflow $(PYTEST) $(addprefix --ignore=,tests/core $(OF_THE_QUICKSTART) $(OF_A_LONG_RUN))
+	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_GOING_ON)
+	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_OPTIONS)
+	KERAS_BACKEND=tensorflow $(PYTEST) $(addprefix --ignore=,tests/core $(OF_THE_QUICKSTART) $(OF_GOING_ON) $(OF_OPTIONS))
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .

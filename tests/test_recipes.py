@@ -80,11 +80,11 @@ def test_make_quickstart_reports_a_finished_run(quickstart, tmp_path, monkeypatc
     assert printed.count(".venv/bin/multimodel predict") == 3
 
 
-def test_make_quickstart_starts_a_broken_off_run_afresh(tmp_path, monkeypatch):
+def test_make_quickstart_goes_on_with_a_broken_off_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("runs/quickstart").mkdir(parents=True)
     pathlib.Path("runs/quickstart/run.json").write_text('{"status": "running"}')
     commands = []
     monkeypatch.setattr(multimodel.quickstart, "run_command", lambda arguments: commands.append(arguments) or 2)
     assert multimodel.quickstart.main() == 2
-    assert commands == [["train", "quickstart", "--out", "runs/quickstart", "--fresh"]]
+    assert commands == [["train", "quickstart", "--out", "runs/quickstart", "--resume"]]
