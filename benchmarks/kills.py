@@ -82,8 +82,8 @@ def _touched_since(file, begin):
 def compare(one, other):
     """Whether two finished runs are equal: `{"state", "model", "history"}`."""
     states = [np.load(max((run / "checkpoints").glob("step-*.npz"))) for run in (one, other)]
-    names = sorted(set(states[0].files) | set(states[1].files) - {"progress"})
-    state = all(np.array_equal(states[0][name], states[1][name]) for name in names if name != "progress")
+    names = [set(state.files) - {"progress"} for state in states]
+    state = names[0] == names[1] and all(np.array_equal(states[0][name], states[1][name]) for name in names[0])
     models = [_weights(run / "model" / "model.weights.h5") for run in (one, other)]
     model = models[0].keys() == models[1].keys() and all(np.array_equal(models[0][n], models[1][n]) for n in models[0])
     histories = [[_lasting(line) for line in (run / "history.jsonl").read_text().splitlines()] for run in (one, other)]
