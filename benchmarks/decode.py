@@ -18,19 +18,19 @@ LENGTHS, BATCHES = (32, 256), (1, 32)
 
 
 def generator(options, length):
-    """A GreedyGenerator of outputs of that length."""
+    """A Generator of outputs of that length."""
     import keras
     from train_step import nets, text_signature
 
     from multimodel import Body, MultiModel
-    from multimodel.generation.greedy import GreedyGenerator
+    from multimodel.generation.generator import Generator
 
     keras.utils.set_random_seed(0)
     options.targets = length
     body = Body.stacked(options.dim, (3, 1, 2), options.experts, 2, dropout=0.0)
     model = MultiModel([text_signature(options)], body, nets(options))
     model.build()
-    return GreedyGenerator(model, "text")
+    return Generator(model, "text")
 
 
 def seconds_of(generate, features, rounds):
@@ -59,7 +59,7 @@ def main():
         for batch in BATCHES:
             features = {"inputs": np.random.randint(2, options.vocab, (batch, options.inputs)).astype("int32")}
             seconds, ids = seconds_of(generate, features, options.rounds)
-            written = int((ids != 0).sum(axis=1).max())
+            written = int((ids[:, 0] != 0).sum(axis=1).max())
             per_token[length, batch] = seconds / written
             line = {
                 "what": "decode",

@@ -12,6 +12,7 @@ _HOMES = {
     "Mixture": "multimodel.tasks.mixture",
     "MultiModel": "multimodel.model",
     "Recipe": "multimodel.training.recipe",
+    "Search": "multimodel.search",
     "Signature": "multimodel.signature",
     "Task": "multimodel.tasks.task",
     "UserError": "multimodel.errors",

@@ -6,6 +6,8 @@ body, `v` classes of an output, `h w c` image, `t f` audio frames and bins, `e k
 
 import dataclasses
 
+from multimodel.search import Search
+
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
@@ -24,6 +26,7 @@ class Signature:
         command: target space; tasks that name the same one share its command vector.
         labels: names of the classes, for label tasks.
         sample_rate: samples per second, for audio.
+        search: how outputs are chosen where nothing else is asked for.
     """
 
     task: str
@@ -38,6 +41,7 @@ class Signature:
     command: str
     labels: tuple[str, ...] = ()
     sample_rate: int | None = None
+    search: Search = Search()
 
     def to_json(self):
         """A dict of JSON values; `from_json` gives the signature back."""
@@ -46,4 +50,4 @@ class Signature:
     @classmethod
     def from_json(cls, values):
         tuples = {name: tuple(values[name]) for name in ("input_shape", "labels")}
-        return cls(**values | tuples)
+        return cls(**values | tuples | {"search": Search(**values.get("search", {}))})

@@ -6,18 +6,19 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-CORE = ["signature", "model", "generation", "body"]
+CORE = ["search", "signature", "model", "generation", "body"]
 ALLOWED = {
     "multimodel.errors": set(),
     "multimodel.quiet": set(),
     "multimodel.memory": set(),
-    "multimodel.signature": set(),
+    "multimodel.search": {"multimodel.errors"},
+    "multimodel.signature": {"multimodel.search"},
     "multimodel.backend": set(),
     "multimodel.body": set(),
     "modality_nets": set(),
     "multimodel.model": {"multimodel.body", "multimodel.signature"},
-    "multimodel.generation": {"multimodel.model", "multimodel.body", "multimodel.backend"},
-    "multimodel.tasks": {"multimodel.signature", "multimodel.errors", "multimodel.quiet"},
+    "multimodel.generation": {"multimodel.model", "multimodel.body", "multimodel.backend", "multimodel.errors"},
+    "multimodel.tasks": {"multimodel.signature", "multimodel.search", "multimodel.errors", "multimodel.quiet"},
     "multimodel.export": {
         "multimodel.backend",
         "multimodel.tasks",

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import keras
 from keras import ops
 
-from multimodel.body.block import Block, masked
+from multimodel.body.block import Block, masked, section
 from multimodel.body.conv import ConvStep
 from multimodel.body.timing import timing_signal
+
+# Positions that a decoder's cache takes one by one; they go to the rest of it together, which would be copied each time.
+LATEST = 16
 
 _weights: contextvars.ContextVar[dict | None] = contextvars.ContextVar("attention_weights", default=None)
 
@@ -59,7 +62,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(self, target, source, seen=None):
         """`target (b, m, dim)` looks at `source (b, n, dim)`; `seen` broadcasts to `(b, 1, m, n)`, True = looks at."""
-        return self.attend(target, self.keys(source), self.values(source), seen)
+        return self.attend(target, [(self.keys(source), self.values(source))], seen)
 
     def keys(self, source):
         """`(b, n, dim)` -> `(b, heads, dim / heads, n)`, as they are multiplied with."""
@@ -69,17 +72,25 @@ class MultiHeadAttention(keras.layers.Layer):
         """`(b, n, dim)` -> `(b, heads, n, dim / heads)`."""
         return ops.transpose(self._split(self.value(source)), (0, 2, 1, 3))
 
-    def attend(self, target, keys, values, seen=None):
-        """`target (b, m, dim)` over prepared keys and values -> `(b, m, dim)`."""
+    def attend(self, target, parts, seen=None):
+        """`target (b, m, dim)` over the prepared `(keys, values)` of a source, in parts behind one another ->
+        `(b, m, dim)`."""
         query = self._split(self.query(target) * (self.dim // self.num_heads) ** -0.5)
-        scores = ops.cast(ops.matmul(ops.transpose(query, (0, 2, 1, 3)), keys), "float32")  # (b, heads, m, n)
+        query = ops.transpose(query, (0, 2, 1, 3))
+        scores = [ops.cast(ops.matmul(query, keys), "float32") for keys, _ in parts]
+        scores = scores[0] if len(parts) == 1 else ops.concatenate(scores, axis=-1)  # (b, heads, m, n)
         if seen is not None:
             scores = ops.where(seen, scores, -1e9)
         weights = ops.softmax(scores, axis=-1)
         collected = _weights.get()
         if collected is not None:
             collected[self] = weights
-        heads = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
+        weights = ops.cast(weights, parts[0][1].dtype)
+        heads, start = 0, 0
+        for _, values in parts:
+            of_part = weights if len(parts) == 1 else section(weights, start, values.shape[2], axis=3)
+            heads, start = heads + ops.matmul(of_part, values), start + values.shape[2]
+        heads = ops.transpose(heads, (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, ops.shape(target)[1], self.dim)))
 
     def _split(self, x):
@@ -134,8 +145,7 @@ class AttentionBlock(Block):
             for step in self.steps:
                 query = step(query, mask=mask)
             query = self.self_attention(query, query, seen)
-            keys, values = self._memory(context, context_mask)
-            return x + self.attention.attend(query, keys, values, _columns(context_mask))
+            return x + self.attention.attend(query, [self._memory(context, context_mask)], _columns(context_mask))
 
         length = ops.shape(x)[1]
         places = ops.arange(length)
@@ -148,33 +158,46 @@ class AttentionBlock(Block):
         return self.attention.keys(context), self.attention.values(masked(context, context_mask))
 
     def start(self, batch_size, max_length, context=None, context_mask=None):
-        width = self.dim // self.num_heads
-        keys, values = self._memory(context, context_mask)
         if context_mask is None:
             context_mask = ops.ones(ops.shape(context)[:2], "bool")
         return {
             "position": ops.zeros((), "int32"),
             "steps": [step.start(batch_size) for step in self.steps],
-            "keys": ops.zeros((batch_size, self.num_heads, width, max_length), self.compute_dtype),
-            "values": ops.zeros((batch_size, self.num_heads, max_length, width), self.compute_dtype),
-            "context_keys": keys,
-            "context_values": values,
+            "latest": self._room(batch_size, min(LATEST, max_length)),
+            "earlier": self._room(batch_size, LATEST * ((max_length - 1) // LATEST)),
+            "context": self._memory(context, context_mask),
             "context_mask": context_mask,
         }
 
+    def _room(self, batch_size, length):
+        """Keys and values of so many positions, zeros."""
+        heads, width = (batch_size, self.num_heads), self.dim // self.num_heads
+        return tuple(ops.zeros((*heads, *shape), self.compute_dtype) for shape in ((width, length), (length, width)))
+
     def step(self, x, cache):
-        position, max_length = cache["position"], ops.shape(cache["keys"])[3]
+        position = cache["position"]
         query = x + timing_signal(position[None], self.dim, x.dtype)
         steps = []
         for step, window in zip(self.steps, cache["steps"], strict=True):
             query, window = step.step(query, window)
             steps.append(window)
-        keys = ops.slice_update(cache["keys"], (0, 0, 0, position), self.self_attention.keys(query))
-        values = ops.slice_update(cache["values"], (0, 0, position, 0), self.self_attention.values(query))
-        query = self.self_attention.attend(query, keys, values, ops.arange(max_length) <= position)
-        seen = _columns(cache["context_mask"])
-        x = x + self.attention.attend(query, cache["context_keys"], cache["context_values"], seen)
-        return x, cache | {"position": position + 1, "steps": steps, "keys": keys, "values": values}
+        place = position % LATEST
+        new = self.self_attention.keys(query), self.self_attention.values(query)
+        latest, earlier = _put(new, cache["latest"], place), cache["earlier"]
+        lengths = earlier[1].shape[2], latest[1].shape[2]
+        parts, seen = [latest], ops.arange(lengths[1]) <= place
+        if lengths[0]:
+            parts, seen = [earlier, latest], ops.concatenate([ops.arange(lengths[0]) < position - place, seen])
+            full = place == LATEST - 1
+            earlier = ops.cond(full, lambda: _put(latest, earlier, position - place), lambda: earlier)
+        query = self.self_attention.attend(query, parts, seen)
+        x = x + self.attention.attend(query, [cache["context"]], _columns(cache["context_mask"]))
+        changed = {"position": position + 1, "steps": steps, "latest": latest, "earlier": earlier}
+        return x, cache | changed
+
+    def reorder(self, cache, rows):
+        """Rows that change places belong to one source, whose part stays as it is."""
+        return cache | super().reorder({name: cache[name] for name in ("steps", "latest", "earlier")}, rows)
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads, "remat": self.remat}
@@ -183,3 +206,9 @@ class AttentionBlock(Block):
 def _columns(mask):
     """`(b, n)` -> `(b, 1, 1, n)`: the same source positions for every head and target position."""
     return None if mask is None else mask[:, None, None, :]
+
+
+def _put(new, room, place):
+    """Keys and values `new`, written into those of `room` from a place on."""
+    starts = (0, 0, 0, place), (0, 0, place, 0)
+    return tuple(ops.slice_update(into, start, part) for part, into, start in zip(new, room, starts, strict=True))

@@ -31,7 +31,8 @@ class Block(keras.layers.Layer):
 
         A causal block also decodes position by position: `start(batch_size, max_length, context, context_mask)`
         gives the cache before the first position, `step(x, cache)` takes `x (b, 1, d)` and the cache to their
-        successors. Both ways give the same numbers at inference.
+        successors. Both ways give the same numbers at inference. `reorder(cache, rows)` gives the cache whose row i was
+        row `rows[i]`, for beams; rows change places only within one source.
 
     Attributes:
         pointwise: whether each position is treated by itself. A body then calls the block once for all its groups of
@@ -39,6 +40,10 @@ class Block(keras.layers.Layer):
     """
 
     pointwise = False
+
+    def reorder(self, cache, rows):
+        """The cache with its rows `(b,)` in another order."""
+        return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), cache)
 
     def compute_mask(self, *arguments):
         """None: masks are arguments. Keras would hang its own on the outputs, and weigh losses by them."""

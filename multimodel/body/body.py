@@ -145,6 +145,11 @@ class Body(keras.layers.Layer):
             caches.append(block_cache)
         return x, caches
 
+    def reorder(self, cache, rows):
+        """The cache with its rows in another order, among those of one input: row i was row `rows[i]`."""
+        blocks = [*self.mixer, *self.decoder]
+        return [block.reorder(block_cache, rows) for block, block_cache in zip(blocks, cache, strict=True)]
+
     def get_config(self):
         blocks = {
             part: [keras.saving.serialize_keras_object(block) for block in getattr(self, part)]

@@ -86,15 +86,19 @@ class ConvStep(keras.layers.Layer):
     compute_mask = Block.compute_mask
 
     def start(self, batch_size):
-        """The cache before the first position: the last `reach` activations, zeros. `(b, reach, dim)`."""
-        return ops.zeros((batch_size, self.reach, self.dim), self.compute_dtype)
+        """The cache before the first position: the last `reach` activations, zeros.
+
+        Those that are seen together lie together: a list of `dilation` times `(b, kernel_size - 1, dim)`, of which the
+        next position sees the first. The list is turned, and no activation that is not seen is copied.
+        """
+        shape = (batch_size, self.kernel_size - 1, self.dim)
+        return [ops.zeros(shape, self.compute_dtype) for _ in range(self.dilation)]
 
     def step(self, x, cache):
         """One position of a causal step: `x (b, 1, dim)` and the cache to their successors."""
-        window = ops.concatenate([cache, ops.relu(x)], axis=1)  # (b, reach + 1, dim)
-        taps = window[:, :: self.dilation]  # (b, kernel_size, dim)
-        x = ops.sum(taps * ops.cast(self.depthwise[:, 0, :, 0], taps.dtype), axis=1, keepdims=True)
-        return self.norm(ops.matmul(x, ops.cast(self.pointwise, x.dtype))), window[:, 1:]
+        seen = ops.concatenate([cache[0], ops.relu(x)], axis=1)  # (b, kernel_size, dim)
+        x = ops.sum(seen * ops.cast(self.depthwise, seen.dtype)[:, 0, :, 0], axis=1, keepdims=True)
+        return self.norm(ops.matmul(x, ops.cast(self.pointwise, x.dtype))), [*cache[1:], seen[:, 1:]]
 
     def get_config(self):
         return super().get_config() | {

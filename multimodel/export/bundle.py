@@ -11,7 +11,7 @@ import modality_nets  # noqa: F401, its classes must be known before they are re
 import multimodel.body  # noqa: F401
 from multimodel.backend import predict_in_chunks
 from multimodel.errors import UserError, unknown
-from multimodel.generation.greedy import GreedyGenerator
+from multimodel.generation.generator import Generator
 from multimodel.model import MultiModel
 from multimodel.tasks import features
 from multimodel.tasks.batches import features_of
@@ -39,7 +39,7 @@ class Bundle:
     def __init__(self, model, inputs, targets):
         self.model, self.inputs, self.targets = model, inputs, targets
         self.tasks = dict(model.signatures)
-        self._generators: dict[str, GreedyGenerator] = {}
+        self._generators: dict = {}
 
     def predict(self, task, inputs):
         """Outputs for raw inputs: paths, bytes, PIL images, arrays or str, as the task reads.

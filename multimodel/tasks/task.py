@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from multimodel.errors import UserError
+from multimodel.search import Search
 from multimodel.signature import Signature
 from multimodel.tasks.sources import Source
 
@@ -23,6 +24,7 @@ class Task:
         max_unusable: share of a split's examples that may be unusable: they are left out and listed; more are an error.
         augmentation: Keras layers that change inputs in training, one after the other, and keep their shape; see
             `multimodel.tasks.augmentation`.
+        search: how outputs are chosen, in evaluation, prediction and export alike.
 
     Raises:
         UserError: if the name is no identifier, a feature stands where its modality cannot, a share is none, or text is
@@ -37,6 +39,7 @@ class Task:
     command: str | None = None
     max_unusable: float = 0.01
     augmentation: tuple = ()
+    search: Search = Search()
 
     def __post_init__(self):
         for role, value in (("name", self.name), ("command", self.command or self.name)):
@@ -81,4 +84,5 @@ class Task:
             command=self.command or self.name,
             labels=self.targets.names if label else (),
             sample_rate=getattr(self.inputs, "sample_rate", None),
+            search=self.search,
         )

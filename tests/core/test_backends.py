@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from multimodel.generation.greedy import GreedyGenerator
+from multimodel.generation.generator import Generator
 from tests.core import tiny
 from tests.core.descriptors import ROWS, arguments, built, run
 
@@ -30,7 +30,7 @@ class Hidden:
             raise ModuleNotFoundError("No module named " + name, name=name)
 sys.meta_path.insert(0, Hidden())
 sys.path.insert(0, {root!r})
-import multimodel, multimodel.body, modality_nets, multimodel.generation.greedy
+import multimodel, multimodel.body, modality_nets, multimodel.generation.generator
 from tests.core import tiny
 print(sorted(tiny.model()(tiny.features())))
 assert not any(name.partition(".")[0] == "tensorflow" for name in sys.modules)
@@ -46,7 +46,7 @@ def compute():
     results |= {f"model {task}": ops.convert_to_numpy(logits) for task, logits in model(batch).items()}
     for task in batch:
         inputs = {name: array for name, array in batch[task].items() if name != "targets"}
-        outputs = GreedyGenerator(model, task).predict_on_batch(inputs)
+        outputs = Generator(model, task).predict_on_batch(inputs)
         results |= {f"generate {task} {name}": ops.convert_to_numpy(array) for name, array in outputs.items()}
     return results
 

@@ -11,7 +11,7 @@ from multimodel import Body
 from multimodel.backend import compile_for_backend
 from multimodel.body import AttentionBlock, ConvBlock, MoEBlock, moe
 from multimodel.body.moe import Experts
-from multimodel.generation.greedy import GreedyGenerator
+from multimodel.generation.generator import Generator
 from multimodel.training import losses
 from multimodel.training.adam import Adam
 from multimodel.training.losses import SmoothedCrossEntropy
@@ -174,6 +174,6 @@ def test_a_step_with_xla_gives_the_same_losses(monkeypatch):
         loss = {task: SmoothedCrossEntropy(0.1) for task in x}
         compile_for_backend(model, xla, optimizer=Adam(1e-2, global_clipnorm=1.0), loss=loss)
         assert model.jit_compile == (xla == "on")
-        GreedyGenerator(model, "english_german")  # which is compiled beside it, and shares its layers
+        Generator(model, "english_german")  # which is compiled beside it, and shares its layers
         histories.append([model.train_on_batch(x, y, return_dict=True)["loss"] for _ in range(3)])
     np.testing.assert_allclose(histories[1], histories[0], rtol=1e-3)
