@@ -17,7 +17,7 @@ _HOMES = {
     "Task": "multimodel.tasks.task",
     "UserError": "multimodel.errors",
     "Vocabulary": "multimodel.tasks.vocabulary",
-    "load": "multimodel.export.bundle",
+    "load": "multimodel.export.load",
     "main": "multimodel.cli",
     "train": "multimodel.training.train",
 }

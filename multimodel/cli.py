@@ -17,7 +17,8 @@ from multimodel.quiet import no_stderr
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with no_stderr():  # TensorFlow's notes on this machine are not the user's
-    import tensorflow  # noqa: F401
+    import tensorflow
+tensorflow.get_logger().setLevel("ERROR")
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -29,6 +30,11 @@ FOUND_SOMETHING = 3  # exit code of a command that did its work and has somethin
 
 Tasks = Annotated[Optional[str], typer.Option(metavar="A,B", help="Only these tasks.")]
 RunFolder = Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+RecipeOfRun = Annotated[Optional[str], typer.Option(help="The run's recipe, where run.json does not lead to it.")]
+Beams = Annotated[Optional[int], typer.Option(help="Search by so many beams.")]
+LengthPenalty = Annotated[Optional[float], typer.Option(help="Of beams: 0 for none, more for longer outputs.")]
+MinLength = Annotated[Optional[int], typer.Option(help="Pieces at least, before an output may end.")]
+MaxLength = Annotated[Optional[int], typer.Option(help="Pieces at most, the end included.")]
 
 
 @app.command(epilog="Example: multimodel recipes")
@@ -116,7 +122,7 @@ def evaluate(
     tasks: Tasks = None,
     split: Annotated[str, typer.Option(help="Split of the data to score on.")] = "test",
     limit: Annotated[Optional[int], typer.Option(min=1, help="Examples of each task at most.")] = None,
-    recipe: Annotated[Optional[str], typer.Option(help="The run's recipe, where run.json does not lead to it.")] = None,
+    recipe: RecipeOfRun = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tasks object of metrics.json.")] = False,
 ):
     """Score a run on held-out data, from generated output."""
@@ -141,7 +147,7 @@ def report(run: RunFolder):
 
 @app.command(epilog="Example: multimodel predict runs/quickstart captions scene.png another.png")
 def predict(
-    run: RunFolder,
+    run: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run's folder, or an export's.")],
     task: Annotated[str, typer.Argument(metavar="TASK", help="One of the run's tasks.")],
     inputs: Annotated[
         Optional[list[str]],
@@ -149,26 +155,78 @@ def predict(
             metavar="[INPUT ...]", help="Text, or paths of images or clips; from stdin, one a line, if none."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line: input, output, score.")] = False,
+    n_best: Annotated[int, typer.Option(help="Outputs of each input, the best first.")] = 1,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
+    temperature: Annotated[Optional[float], typer.Option(help="Draw outputs; the lower, the less it dares.")] = None,
+    top_k: Annotated[Optional[int], typer.Option(help="Draw among the so many most probable pieces.")] = None,
+    top_p: Annotated[Optional[float], typer.Option(help="Draw among pieces of so much probability together.")] = None,
+    seed: Annotated[Optional[int], typer.Option(help="Of what is drawn.")] = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: input, output, score, and n_best if asked for.")
+    ] = False,
 ):
     """Answer raw inputs: prints one output a line."""
-    from multimodel.export.bundle import load
+    from multimodel.export.load import load
 
-    bundle = load(run)
+    predictor = load(run)
+    search = predictor.search(
+        task,
+        beams=beams,
+        length_penalty=length_penalty,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        min_length=min_length,
+        max_length=max_length,
+    )
     values = inputs or [line.rstrip("\r\n") for line in sys.stdin]
     failed = False
-    for value, prediction in zip(values, bundle.try_predict(task, values), strict=True):
+    for value, prediction in zip(values, predictor.try_predict(task, values, search, n_best), strict=True):
         if prediction.error:
             failed = True
             typer.echo(f"Error: {value[:200]}: {prediction.error}", err=True)
         if as_json:
-            error = {"error": prediction.error} if prediction.error else {}
-            record = {"input": value, "output": prediction.output, "score": prediction.score} | error
+            record = {"input": value, "output": prediction.output, "score": prediction.score}
+            if prediction.error:
+                record["error"] = prediction.error
+            elif n_best > 1:
+                record["n_best"] = [{"output": output, "score": score} for output, score in prediction.n_best]
             typer.echo(json.dumps(record, ensure_ascii=False))
-        elif not prediction.error:
-            typer.echo(prediction.output)
+        else:
+            for output, _ in prediction.n_best:
+                typer.echo(output)
     if failed:
         raise typer.Exit(FOUND_SOMETHING)
+
+
+@app.command(epilog="Example: multimodel export runs/quickstart exports/quickstart --tasks captions,speech")
+def export(
+    run: RunFolder,
+    folder: Annotated[
+        pathlib.Path, typer.Argument(metavar="DIR", help="Of the export: DIR/1, then DIR/2, as TF Serving has it.")
+    ],
+    tasks: Tasks = None,
+    recipe: RecipeOfRun = None,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+):
+    """Write a SavedModel with one signature a task, proven equal to the run on held-out examples."""
+    from multimodel.shipped import export_run
+
+    changes = {"beams": beams, "length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
+    version, proof = export_run(run, folder, recipe, _names(tasks), changes)
+    for task, found in proof.items():
+        typer.echo(
+            f"{task}: {found['equal']} of {found['examples']} outputs equal, scores within "
+            f"{found['largest_score_difference']:.1e}"
+        )
+    typer.echo(version)
 
 
 @app.command(epilog="Example: multimodel check photos/")
@@ -226,6 +284,7 @@ def run_command(arguments, recipe=None, callbacks=()):
             traceback.print_exc()
         for line in error.lines:
             _complain(line)
+        return error.exit_code
     except KeyboardInterrupt:
         _complain("stopped")
         return 130

@@ -8,7 +8,10 @@ class UserError(ValueError):
 
     Attributes:
         lines: the message, one line for each thing to mend.
+        exit_code: of the command that ends with it.
     """
+
+    exit_code = 2
 
     @property
     def lines(self):

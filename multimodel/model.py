@@ -177,6 +177,17 @@ class MultiModel(keras.Model):
         """Names of the attributes that hold nets, commands and learned loss weights."""
         return self.net_names + self._command_names() + self._loss_weight_names()
 
+    def parts_of(self, tasks):
+        """The layers that some tasks need: nets, commands and blocks, each once."""
+        blocks = list(self.body.encoder)
+        parts: list = []
+        for task in tasks:
+            parts += [self.input_net(task), self.output_net(task)]
+            if self.output_net(task).reads == "decoded":
+                parts.append(self.command(task))
+                blocks = [*self.body.encoder, *self.body.mixer, *self.body.decoder]
+        return list({id(part): part for part in [*parts, *blocks]}.values())
+
     def _command_names(self):
         return sorted({f"{s.command}_command" for s in self.signatures.values() if s.target_modality != "label"})
 

@@ -9,9 +9,10 @@ import types
 
 import recipes
 from multimodel.errors import UserError, unknown
-from multimodel.export.bundle import load
+from multimodel.export.load import load_run
+from multimodel.export.saved_model import export
 from multimodel.tasks.check import check_path, check_tasks
-from multimodel.tasks.examples import require_data
+from multimodel.tasks.examples import held_out_inputs, require_data
 from multimodel.training.evaluate import evaluate
 from multimodel.training.recipe import Recipe
 from multimodel.training.run import read_run
@@ -116,14 +117,40 @@ def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, repo
     Raises:
         UserError: if run, recipe, task or split cannot be found.
     """
+    bundle, chosen = _with_data(folder, recipe, tasks)
+    return evaluate(bundle, chosen, split, limit, report=report)
+
+
+def export_run(folder, out, recipe=None, tasks=None, search=None):
+    """Exports a run, proven on the test split of its recipe's data.
+
+    Args:
+        folder, recipe: as for `evaluate_run`.
+        out: folder of the export.
+        tasks: names of the tasks to export; all if None.
+        search: as for `export`.
+
+    Returns:
+        What `export` returns.
+
+    Raises:
+        UserError: if run, recipe or task cannot be found, or the folder cannot be written.
+        DisagreementError: as `export` raises it.
+    """
+    bundle, chosen = _with_data(folder, recipe, tasks)
+    return export(bundle, out, held_out_inputs(chosen), search)
+
+
+def _with_data(folder, recipe, tasks):
+    """A run's Bundle, and `{name: Task}` with its features and its recipe's data."""
     origin = recipe or read_run(folder).get("recipe_file")
     if not origin:
         raise UserError(
-            f"A run is scored on its recipe's data. Received: {str(folder)!r}, trained from Python. "
+            f"A run is scored and exported on its recipe's data. Received: {str(folder)!r}, trained from Python. "
             f"Add --recipe FILE.py."
         )
     known = load_recipe(origin).mixture.tasks  # first: it may define classes that the model is made of
-    bundle = load(folder)
+    bundle = load_run(folder)
     for name in tasks or ():
         if name not in bundle.tasks:
             raise unknown("task", name, bundle.tasks)
@@ -134,4 +161,4 @@ def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, repo
         # The run's features, whose vocabularies are trained, in place of the recipe's.
         chosen[name] = dataclasses.replace(known[name], inputs=bundle.inputs[name], targets=bundle.targets[name])
     require_data(chosen)
-    return evaluate(bundle, chosen, split, limit, report=report)
+    return bundle, chosen

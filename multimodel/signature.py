@@ -41,7 +41,7 @@ class Signature:
     command: str
     labels: tuple[str, ...] = ()
     sample_rate: int | None = None
-    search: Search = Search()
+    search: Search = dataclasses.field(default_factory=Search)
 
     def to_json(self):
         """A dict of JSON values; `from_json` gives the signature back."""

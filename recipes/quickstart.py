@@ -52,6 +52,7 @@ def recipe():
         nets={"audio_input": AudioInputNet(DIM, SAMPLE_RATE, hop_seconds=0.0125)},
         batch_size=320,
         steps=700,
+        export=True,
         learning_rate=4e-3,
         description="six tasks over text, images and audio, on a laptop",
         data="200 MB in the cache, from packages of the extra 'quickstart'; speech and numbers are synthetic",

@@ -25,9 +25,12 @@ ALLOWED = {
         "multimodel.generation",
         "multimodel.model",
         "multimodel.body",
+        "multimodel.signature",
         "multimodel.errors",
+        "multimodel.quiet",
         "modality_nets",
     },
+    "multimodel.serving": {"multimodel.export", "multimodel.errors"},
     "multimodel.training": {
         "multimodel.export",
         "multimodel.tasks",

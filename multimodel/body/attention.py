@@ -11,7 +11,7 @@ from multimodel.body.block import Block, masked, section
 from multimodel.body.conv import ConvStep
 from multimodel.body.timing import timing_signal
 
-# Positions that a decoder's cache takes one by one; they go to the rest of it together, which would be copied each time.
+# Positions that a decoder's cache takes one by one. They join the earlier ones together, which are copied each time.
 LATEST = 16
 
 _weights: contextvars.ContextVar[dict | None] = contextvars.ContextVar("attention_weights", default=None)

@@ -1,6 +1,5 @@
 """Bundle: a trained model with all that it takes to use it on raw inputs."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -10,7 +9,8 @@ import numpy as np
 import modality_nets  # noqa: F401, its classes must be known before they are read
 import multimodel.body  # noqa: F401
 from multimodel.backend import predict_in_chunks
-from multimodel.errors import UserError, unknown
+from multimodel.errors import UserError
+from multimodel.export.predictor import Prediction, Predictor, predictions_of
 from multimodel.generation.generator import Generator
 from multimodel.model import MultiModel
 from multimodel.tasks import features
@@ -18,16 +18,7 @@ from multimodel.tasks.batches import features_of
 from multimodel.tasks.vocabulary import Vocabulary
 
 
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What came of one input: an output and its log-probability in nats, or the error that kept it from being read."""
-
-    output: str | None
-    score: float | None
-    error: str | None = None
-
-
-class Bundle:
+class Bundle(Predictor):
     """A model and the features of its tasks: raw inputs in, text and label names out.
 
     Attributes:
@@ -41,56 +32,29 @@ class Bundle:
         self.tasks = dict(model.signatures)
         self._generators: dict = {}
 
-    def predict(self, task, inputs):
-        """Outputs for raw inputs: paths, bytes, PIL images, arrays or str, as the task reads.
+    def answer(self, task, values, search, n_best):
+        feature = self.inputs[task]
+        arrays, lengths = feature.encode(values)
+        lengths = None if lengths is None else np.asarray(lengths)
+        ids, scores = self.generate(task, np.asarray(arrays), lengths, search, n_best)
+        outputs = np.array(self.decode(task, ids.reshape(-1, ids.shape[-1])), object).reshape(scores.shape)
+        predictions = predictions_of(outputs.tolist(), scores)
+        if lengths is not None:
+            for row in np.flatnonzero(feature.refused(lengths)):
+                message = f"too long. Received: {lengths[row]}, of {feature.shape[0]} at most"
+                predictions[row] = Prediction(None, None, message)
+        return predictions
+
+    def generate(self, task, inputs, lengths, search=None, n_best=1):
+        """Ids `(b, n_best, m)` and scores `(b, n_best)` for encoded inputs `(b, ...)` and their lengths `(b,)` or None.
 
         Args:
-            task: name of a task.
-            inputs: a list.
-
-        Returns:
-            A list of str: text, or names of labels.
-
-        Raises:
-            UserError: if there is no such task, or an input cannot be read; the message names it.
+            search: a Search; the task's own if None. Each one is compiled when it is first used.
         """
-        predictions = self.try_predict(task, inputs)
-        for value, prediction in zip(inputs, predictions, strict=True):
-            if prediction.error:
-                raise UserError(f"{_shown(value)}: {prediction.error}")
-        return [prediction.output for prediction in predictions]
-
-    def try_predict(self, task, inputs):
-        """A Prediction for each raw input; one that cannot be read does not keep the others from being answered."""
-        if task not in self.tasks:
-            raise unknown("task", task, self.tasks)
-        if isinstance(inputs, str | bytes | pathlib.PurePath):
-            raise UserError(f"Inputs are a list. Received: inputs={_shown(inputs)}. Put it into one: [input].")
-        results: list[Prediction | None] = [None] * len(inputs)
-        values, rows, feature = [], [], self.inputs[task]
-        for row, value in enumerate(inputs):
-            try:
-                values.append(feature.read(value))
-                rows.append(row)
-            except features.UnreadableInputError as error:
-                results[row] = Prediction(None, None, str(error))
-        if values:
-            arrays, lengths = feature.encode(values)
-            lengths = None if lengths is None else np.asarray(lengths)
-            ids, scores = self.generate(task, np.asarray(arrays), lengths)
-            for row, output, score in zip(rows, self.decode(task, ids), scores, strict=True):
-                results[row] = Prediction(output, float(score))
-            if lengths is not None:
-                for i in np.flatnonzero(feature.refused(lengths)):
-                    message = f"too long. Received: {lengths[i]}, of {feature.shape[0]} at most"
-                    results[rows[i]] = Prediction(None, None, message)
-        return results
-
-    def generate(self, task, inputs, lengths):
-        """Ids `(b, m)` and scores `(b,)` for encoded inputs `(b, ...)` and their lengths `(b,)` or None."""
-        if task not in self._generators:
-            self._generators[task] = GreedyGenerator(self.model, task)
-        outputs = predict_in_chunks(self._generators[task], features_of(inputs, lengths))
+        key = task, search, n_best
+        if key not in self._generators:
+            self._generators[key] = Generator(self.model, task, search, n_best)
+        outputs = predict_in_chunks(self._generators[key], features_of(inputs, lengths))
         return outputs["ids"], outputs["score"]
 
     def decode(self, task, ids):
@@ -148,30 +112,3 @@ class Bundle:
             for role in ("inputs", "targets")
         )
         return cls(model, inputs, targets)
-
-
-def load(path):
-    """The trained model of a run's folder, as a Bundle.
-
-    Raises:
-        UserError: if there is none, or it is damaged.
-    """
-    folder = pathlib.Path(path) / "model"
-    if not (folder / "model.weights.h5").is_file():
-        raise UserError(
-            f"A run's folder holds a trained model. Received: {str(path)!r}, without model/. "
-            f"Train one: multimodel train quickstart --out {path}"
-        )
-    try:
-        return Bundle.load(folder)
-    except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"A model's folder is whole. Received: {str(folder)!r} ({type(error).__name__}: {str(error)[:120]}). "
-            f"Train it again."
-        ) from error
-
-
-def _shown(value):
-    return repr(value) if len(repr(value)) < 100 else type(value).__name__

@@ -33,8 +33,7 @@ class BeamSearch:
         return ops.any(best > state["done_rank"][:, -1])
 
     def choose(self, position, log_probabilities, state):
-        """Log-probabilities `(b, beams, v)` -> the next ids `(b, beams)`, the beams `(b, beams)` that they continue, the
-        state."""
+        """Log-probabilities `(b, beams, v)` -> the next ids `(b, beams)`, the beams that they continue, the state."""
         beams, num_classes = self.copies, log_probabilities.shape[-1]
         scores = state["score"][..., None] + allowed(log_probabilities, position, self.search.min_length)
         # Each beam can end once: of twice as many continuations, at least as many as there are beams do not.

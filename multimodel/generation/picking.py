@@ -33,7 +33,7 @@ class Picking:
         return ops.logical_not(ops.all(state["ended"]))
 
     def choose(self, position, log_probabilities, state):
-        """Log-probabilities `(b, copies, v)` -> the next ids `(b, copies)`, None as nothing changes places, the state."""
+        """Log-probabilities `(b, copies, v)` -> the next ids `(b, copies)`, None as none changes places, the state."""
         scores = allowed(log_probabilities, position, self.search.min_length)
         if self.noise is not None:
             # The largest of logits with Gumbel noise is a draw from their softmax (arXiv 1611.01144, section 2).

@@ -118,6 +118,25 @@ def sampled_field(task, feature, split):
     return values
 
 
+def held_out_inputs(tasks, split="test", count=100):
+    """`{task: canonical input values}` of a split's first readable rows, `count` of them at most."""
+    return {name: _first_inputs(task, split, count) for name, task in tasks.items()}
+
+
+def _first_inputs(task, split, count):
+    examples, folder = raw_examples(task, split), folder_of(task.source)
+    values: list = []
+    for row in range(len(examples)):
+        if len(values) == count:
+            break
+        try:
+            example = read_row(examples, split, row)
+            values.append(read_field(task.inputs, example, row, place_of(examples, split, row), folder))
+        except LeftOutError:
+            continue
+    return values
+
+
 def train_vocabularies(tasks):
     """Trains each vocabulary that is not yet trained on the training text of all features that share it.
 

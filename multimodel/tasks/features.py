@@ -1,8 +1,9 @@
 """Features: one field of a raw example, from a file or value to arrays and back.
 
 A feature works in two steps. `examine` turns what a user has (a path, bytes, a value) into the canonical value by
-robust libraries, and tells what is odd about it; `read` is that value alone. `encode` turns canonical values into
-arrays, in one function for every use, so that training and prediction cannot differ.
+robust libraries, and tells what is odd about it; `read` is that value alone, and `raw` makes a file's bytes of it
+again. `encode` turns canonical values into arrays, in one function for every use, so that training and prediction
+cannot differ.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import PIL.Image
+import soundfile
 import tensorflow as tf
 
 from multimodel.errors import UserError, unknown
@@ -112,6 +114,10 @@ class Text(Feature):
             odd.append("holds U+FFFD, the sign of a former wrong encoding")
         return unicodedata.normalize(self.normalization, value) if self.normalization else value, odd
 
+    def raw(self, value):
+        """A str -> UTF-8 bytes."""
+        return value.encode()
+
     def encode(self, values):
         """Strings `(b,)` -> ids `(b, max_length)` and their lengths before cutting `(b,)`."""
         ids = self.vocabulary.encode(values)
@@ -123,7 +129,7 @@ class Text(Feature):
 
     def decode(self, ids):
         """Ids `(b, m)` -> list of str."""
-        return [text.decode("utf-8", "replace") for text in self.vocabulary.decode(ids).numpy()]
+        return [text.decode() for text in self.vocabulary.decode(ids).numpy()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,20 +173,26 @@ class Image(Feature):
                 raise UnreadableInputError(f"not a readable image ({_one_line(error)})") from None
         return _decoded(value, "image", decode_image)
 
+    def raw(self, value):
+        """RGB uint8 `(h, w, 3)` -> the bytes of a PNG file of these pixels."""
+        file = io.BytesIO()
+        PIL.Image.fromarray(value).save(file, "PNG", compress_level=1)
+        return file.getvalue()
+
     def encode(self, values):
         """List of RGB uint8 `(h, w, 3)` -> uint8 `(b, height, width, 3)`, and None since no length varies."""
         return np.stack([self._encode_one(value) for value in values]), None
 
     def _encode_one(self, value):
         size = (self.height, self.width)
-        return value if value.shape[:2] == size else _scaled(value, tf.constant(size)).numpy()
+        return value if value.shape[:2] == size else scaled(value, tf.constant(size)).numpy()
 
 
 @tf.function(input_signature=[tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((2,), tf.int32)])
-def _scaled(picture, size):
+def scaled(picture, size):
     """A picture `(h, w, 3)` at another size; compiled, so that several threads scale at once."""
-    scaled = tf.image.resize(picture, size, antialias=True)
-    return tf.cast(tf.clip_by_value(tf.round(scaled), 0, 255), tf.uint8)
+    resized = tf.image.resize(picture, size, antialias=True)
+    return tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,6 +246,12 @@ class Audio(Feature):
         if not np.isfinite(samples).all():
             raise UnreadableInputError("audio must be finite. Received: NaN or infinite samples")
         return samples, odd
+
+    def raw(self, value):
+        """float32 `(samples,)` -> the bytes of a WAV file of these samples."""
+        file = io.BytesIO()
+        soundfile.write(file, value, self.sample_rate, format="WAV", subtype="FLOAT")
+        return file.getvalue()
 
     def encode(self, values):
         """List of float32 `(samples,)` -> 16-bit `(b, max samples)` and their lengths before cutting `(b,)`."""

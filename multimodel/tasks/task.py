@@ -39,7 +39,7 @@ class Task:
     command: str | None = None
     max_unusable: float = 0.01
     augmentation: tuple = ()
-    search: Search = Search()
+    search: Search = dataclasses.field(default_factory=Search)
 
     def __post_init__(self):
         for role, value in (("name", self.name), ("command", self.command or self.name)):

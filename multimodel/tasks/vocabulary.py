@@ -120,7 +120,13 @@ class Vocabulary:
         texts = self._with_tokenizer(lambda tokenizer: tokenizer.detokenize(pieces))
         for character, escape in reversed(_ESCAPES):
             texts = tf.strings.regex_replace(texts, escape, character)
-        return texts
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+    @property
+    def tokenizer(self):
+        """What tensorflow-text has of it, for a SavedModel to keep."""
+        self._require_trained()
+        return self._tokenizer
 
     def pieces(self, ids):
         """Ids `(m,)` -> list of str, what each of them stands for: `<0xE2>` for a byte, `</s>` for the end, `<unk>` for

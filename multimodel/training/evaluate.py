@@ -47,7 +47,7 @@ def _evaluate_task(bundle, task, split, limit, file):
     for part in encoded_parts(task, split, limit):
         if not len(part.rows):
             continue
-        ids, scores = bundle.generate(task.name, part.inputs, part.input_lengths)
+        ids, scores = (best[:, 0] for best in bundle.generate(task.name, part.inputs, part.input_lengths))
         decoded = bundle.decode(task.name, ids)
         if file is not None:
             _write_predictions(file, split, part, decoded, scores, new=not outputs)

@@ -40,6 +40,7 @@ class Recipe:
         monitor: what the best is by: "mean", of the first metric of each task, or "TASK/METRIC".
         patience: validations without a better score until training stops; 0 for no early stop.
         seed: of weights, dropout, noise and batches.
+        export: whether the run's folder gets a SavedModel too, in `export/`.
         nets: `{name: net}` for nets that differ from the default of their modality. Names are `image_input`,
             `audio_input`, `VOCABULARY_input`, `VOCABULARY_output` and `COMMAND_output` of label tasks.
         description, data, time: a line each, for `multimodel recipes`.
@@ -70,6 +71,7 @@ class Recipe:
     monitor: str = "mean"
     patience: int = 0
     seed: int = 1
+    export: bool = False
     nets: dict = dataclasses.field(default_factory=dict)
     description: str = ""
     data: str = ""

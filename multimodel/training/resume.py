@@ -145,8 +145,8 @@ def describe(recipe, model, batches, settings):
 def check_differences(before, after):
     """What is not as it was when the run stopped, a line each.
 
-    Settings, data, rates and tasks may change. The seed, what a task reads and writes, and the shape of the parts of
-    the model may not.
+    Settings, data, rates, tasks and their search may change. The seed, what a task reads and writes, and the shape of
+    the parts of the model may not.
 
     Args:
         before, after: as `describe` gives them.
@@ -160,8 +160,10 @@ def check_differences(before, after):
     changes += [f"task {name!r} is no longer trained" for name in before["tasks"] if name not in after["tasks"]]
     changes += [f"task {name!r} is new" for name in after["tasks"] if name not in before["tasks"]]
     for name in before["tasks"].keys() & after["tasks"].keys():
-        for _, change in _changes(before["tasks"][name], after["tasks"][name]):
-            raise _refusal(f"task {name!r}, {change}", "what was learned would mean something else")
+        for field, change in _changes(before["tasks"][name], after["tasks"][name]):
+            if field != "search":
+                raise _refusal(f"task {name!r}, {change}", "what was learned would mean something else")
+            changes.append(f"task {name!r}, {change}")
         numbers = [{"examples": of["examples"][name], "rate": of["rates"][name]} for of in (before, after)]
         changes += [f"task {name!r}, {change}" for _, change in _changes(*numbers)]
     for name in before["parts"].keys() & after["parts"].keys():

@@ -46,6 +46,7 @@ CONTENTS = (
     "left_out.jsonl",
     "report.html",
     "checkpoints",
+    "export",
     "model",
     "predictions",
     "samples",

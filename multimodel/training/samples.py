@@ -129,7 +129,7 @@ def _add_attention(bundle, task, records):
     if not records or not aligns(bundle.model, task):
         return
     inputs, lengths = map(_array, bundle.inputs[task].encode([value for _, value in records]))
-    targets, _ = bundle.generate(task, inputs, lengths)
+    targets = bundle.generate(task, inputs, lengths)[0][:, 0]
     features = features_of(inputs, lengths) | {"targets": targets}
     looked = predict_in_chunks(Alignment(bundle.model, task), features)
     for row, (record, _) in enumerate(records):

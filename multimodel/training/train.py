@@ -1,12 +1,15 @@
 """`train`: from a recipe to a run's folder."""
 
+import shutil
 import signal
 
 import keras
 
 from multimodel.backend import XLA, same_bits_each_time
 from multimodel.errors import UserError, unknown
-from multimodel.export.bundle import load
+from multimodel.export.load import load
+from multimodel.export.saved_model import export
+from multimodel.tasks.examples import held_out_inputs
 from multimodel.training.build import PRECISIONS, rematerialised
 from multimodel.training.checkpoints import Checkpoints
 from multimodel.training.console import Reporter
@@ -142,6 +145,8 @@ def train(
                     bundle, recipe.mixture.tasks, predictions=run.folder / "predictions", report=reporter.evaluating
                 )
                 keep_samples(bundle, recipe.mixture.tasks, run, loop.step, reporter)
+                if recipe.export:
+                    keep_export(bundle, recipe.mixture.tasks, run, reporter)
             by_user = f"stopped by the user after {loop.step} of {recipe.steps} steps"
             run.finish(metrics, by_user if interrupts.received else None)
         finally:
@@ -164,6 +169,16 @@ def keep_samples(bundle, tasks, run, step, reporter):
         write_tensorboard_samples(run.folder, step)
     except OSError as error:
         reporter.warning(f"not all samples could be written: {error}")
+
+
+def keep_export(bundle, tasks, run, reporter):
+    """Writes the run's SavedModel; one that fails its proof must not fail a run that is trained and scored."""
+    reporter.line("Exporting ...")
+    shutil.rmtree(run.folder / "export", ignore_errors=True)
+    try:
+        export(bundle, run.folder / "export", held_out_inputs(tasks))
+    except (OSError, UserError) as error:
+        reporter.warning(f"no export: {error}")
 
 
 def report(run, reporter):
