@@ -229,6 +229,23 @@ def export(
     typer.echo(version)
 
 
+@app.command(epilog="Example: multimodel serve exports/quickstart --port 8501")
+def serve(
+    folder: Annotated[pathlib.Path, typer.Argument(metavar="DIR", help="Of an export: the newest of DIR/1, DIR/2 ...")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 for any free one.")] = 8501,
+    name: Annotated[Optional[str], typer.Option(help="The model's name in addresses; DIR's last part else.")] = None,
+    body_mb: Annotated[float, typer.Option(help="MiB of one request at most.")] = 32,
+    queue: Annotated[int, typer.Option(help="Rows that may wait; more are refused with 429.")] = 1024,
+    timeout: Annotated[float, typer.Option(help="Seconds until a request is answered, or given up.")] = 60,
+):
+    """Answer requests over HTTP as TF Serving does; a newer version in DIR is taken up by itself."""
+    from multimodel.serving.limits import Limits
+    from multimodel.serving.server import serve as serve_folder
+
+    serve_folder(folder, host, port, name, Limits(body_mb=body_mb, rows=queue, answer_seconds=timeout))
+
+
 @app.command(epilog="Example: multimodel check photos/")
 def check(
     data: Annotated[

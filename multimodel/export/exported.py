@@ -30,6 +30,7 @@ class Exported(Predictor):
     Attributes:
         tasks: `{name: Signature}`.
         inputs: `{name: feature}`.
+        signature_defs: `{name: SignatureDef}`, TensorFlow's description of each graph.
 
     Raises:
         UserError: if the folder is no whole export of ours, or its graphs hold operations that ours never do.
@@ -43,7 +44,9 @@ class Exported(Predictor):
             names = {values["vocabulary"] for values in about["inputs"].values() if "vocabulary" in values}
             vocabularies = {name: Vocabulary(0, name) for name in names}  # the graphs have their own
             self.inputs = {name: features.from_json(values, vocabularies) for name, values in about["inputs"].items()}
-            _check_operations((self.folder / "saved_model.pb").read_bytes())
+            graphs = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
+            _check_operations(graphs)
+            self.signature_defs = dict(graphs.meta_graphs[0].signature_def)
             with no_stderr():  # tensorflow-text notes each model that normalises nothing
                 self._loaded = tf.saved_model.load(self.folder)
         except UserError:
@@ -74,16 +77,44 @@ class Exported(Predictor):
         answered: list[Prediction] = []
         while rows and not answered:
             try:
-                results = self._loaded.signatures[task](inputs=tf.constant([contents[row] for row in rows]))
-                outputs = [[text.decode()] for text in results["outputs"].numpy()]
-                answered = predictions_of(outputs, results["scores"].numpy()[:, None])
-            except tf.errors.InvalidArgumentError as error:
-                named = re.search(r"row (\d+): ([^\]]*)", str(error))
-                if not named:
-                    raise
-                errors[rows.pop(int(named[1]))] = Prediction(None, None, named[2].strip())
+                results = self.run(task, [contents[row] for row in rows])
+                outputs = [[text.decode()] for text in results["outputs"]]
+                answered = predictions_of(outputs, results["scores"][:, None])
+            except UnreadableRowError as error:
+                errors[rows.pop(error.row)] = Prediction(None, None, error.reason)
         good = dict(zip(rows, answered, strict=True))
         return [errors.get(row) or good[row] for row in range(len(contents))]
+
+    def run(self, task, contents):
+        """The graph of a task over raw strings, a list of bytes.
+
+        Returns:
+            `{"outputs" (b,) bytes, "scores" (b,)}`, and of label tasks `"probabilities"` and `"labels" (b, classes)`.
+
+        Raises:
+            UnreadableRowError: for the first content that cannot be read.
+        """
+        try:
+            results = self._loaded.signatures[task](inputs=tf.constant(contents, tf.string))
+        except tf.errors.InvalidArgumentError as error:
+            named = re.search(r"row (\d+): ([^\]]*)", str(error))
+            if not named:
+                raise
+            raise UnreadableRowError(int(named[1]), named[2].strip()) from None
+        return {name: values.numpy() for name, values in results.items()}
+
+
+class UnreadableRowError(Exception):
+    """One row of a batch that the graph cannot read.
+
+    Attributes:
+        row: its place in the batch.
+        reason: a line.
+    """
+
+    def __init__(self, row, reason):
+        super().__init__(f"row {row}: {reason}")
+        self.row, self.reason = row, reason
 
 
 def versions_of(folder):
@@ -94,9 +125,8 @@ def versions_of(folder):
     return sorted(int(path.name) for path in numbered if (path / "saved_model.pb").is_file())
 
 
-def _check_operations(content):
+def _check_operations(graphs):
     """A SavedModel is a program: of one from elsewhere, refuse what could reach files or Python."""
-    graphs = saved_model_pb2.SavedModel.FromString(content)
     for meta_graph in graphs.meta_graphs:
         library = meta_graph.graph_def.library.function
         for node in [*meta_graph.graph_def.node, *(node for function in library for node in function.node_def)]:

@@ -1,0 +1,1 @@
+"""Serving: TF Serving's REST interface over an export."""
