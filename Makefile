@@ -44,7 +44,7 @@ $(VENV)/%.installed: pyproject.toml constraints.txt | $(BIN)/python
 # The rival's, in an environment of its own.
 $(TORCH)/installed: | $(BIN)/python
 	$(BIN)/python -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.25.0 numpy
 	touch $@
 
 $(BIN)/python:

@@ -104,9 +104,16 @@ def quickstart():
     ]
 
 
-def decoding():
-    ratios = run(sys.executable, "decode.py")[-1]
-    return [(f"decoding: {name}", "", value) for name, value in ratios.items() if name != "what"]
+def decoding(torch):
+    """Our ratios, and milliseconds of a position against those of a T5 with as many parameters."""
+    *ours, ratios = run(sys.executable, "decode.py")
+    theirs = run(torch, "torch_decode.py", "--parameters", str(ours[0]["parameters"]))
+    rows = [(f"decoding: {name}", "", value) for name, value in ratios.items() if name != "what"]
+    for our, their in zip(ours, theirs, strict=True):
+        mine, rival = our["ms_per_position"], their["ms_per_position"]
+        what = f"decoding {our['length']} tokens, batch {our['batch']}: milliseconds a position, ours against T5's"
+        rows.append((what, f"{mine} / {rival}", mine / rival))
+    return rows
 
 
 def main():
@@ -126,7 +133,7 @@ def compare(options):
     many, many_ms = training_steps(options.torch, 240, options.rounds)
     flat = ("a step with 240 experts against one with 16", f"{many_ms} / {few_ms} ms", many_ms / few_ms)
     print("| what | measured | ratio |\n|---|---|---|")
-    for what, measured, ratio in [*few, *many, flat, *expert_layers(), *quickstart(), *decoding()]:
+    for what, measured, ratio in [*few, *many, flat, *expert_layers(), *quickstart(), *decoding(options.torch)]:
         print(f"| {what} | {measured} | {ratio:.2f} |", flush=True)
 
 

@@ -64,6 +64,7 @@ def main():
             line = {
                 "what": "decode",
                 "backend": options.backend,
+                "parameters": generate.model.count_params(),
                 "batch": batch,
                 "length": written,
                 "ms_per_position": round(seconds / written * 1e3, 2),

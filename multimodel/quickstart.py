@@ -26,6 +26,7 @@ def main():
             return code
     picture, clip = write_examples(RUN / "examples")
     print(
+        f"A SavedModel to serve is in {RUN}/export.\n"
         "Try next:\n"
         f"  .venv/bin/multimodel predict {RUN} captions {picture}\n"
         f"  .venv/bin/multimodel predict {RUN} speech {clip}\n"

@@ -17,6 +17,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.name in ("test_recipes.py", "test_readme.py", "test_benchmarks.py"):
             item.add_marker(pytest.mark.xdist_group("quickstart"))
+        elif item.path.name in ("test_export.py", "test_serving.py"):
+            item.add_marker(pytest.mark.xdist_group("hearing"))
         elif item.path.parent.name != "core":
             item.add_marker(pytest.mark.xdist_group(item.path.name))
 
@@ -36,3 +38,27 @@ def quickstart(tmp_path_factory, cache):
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return folder, result.stdout
+
+
+@pytest.fixture(scope="session")
+def hearing_run(tmp_path_factory, cache):
+    """A run of two steps of `tests.hearing_recipe`, its Bundle, and canonical values of its test splits."""
+    from multimodel import load
+    from multimodel.cli import run_command
+    from multimodel.tasks.examples import held_out_inputs
+    from tests import hearing_recipe
+
+    folder = tmp_path_factory.mktemp("hearing") / "run"
+    assert run_command(["train", hearing_recipe.__file__, "--out", str(folder), "--steps", "2"]) == 0
+    return folder, load(folder), held_out_inputs(hearing_recipe.recipe().mixture.tasks)
+
+
+@pytest.fixture(scope="session")
+def hearing_export(tmp_path_factory, hearing_run):
+    """Its export's folder, and the proof."""
+    from multimodel.export.saved_model import export
+
+    folder = tmp_path_factory.mktemp("export") / "tiny"
+    version, proof = export(hearing_run[1], folder, hearing_run[2])
+    assert version == folder / "1"
+    return folder, proof

@@ -93,13 +93,11 @@ def test_scaling(run):
     assert set(line["single_ms"]) == {"numbers_en_de", "numbers_de_en"}
 
 
-def test_serve(run, tmp_path):
-    import multimodel as mm
-    from tests import tiny_recipe
-
-    mm.train(tiny_recipe.recipe(), tmp_path / "run", tasks=["upper"], steps=1)
-    lines = run("serve", str(tmp_path / "run"), "--rounds", "1", INPUTS={"upper": "ab"})
-    assert [line["inputs"] for line in lines] == [1, 32]
+def test_serve(run, quickstart):
+    *tasks, everything = run("serve", str(quickstart[0] / "export"), "--clients", "2", "--seconds", "3")
+    assert len(tasks) == 6
+    assert everything["errors"] == 0
+    assert everything["requests"] == sum(line["requests"] for line in tasks) > 6
 
 
 def test_the_table_of_ratios(run, monkeypatch, capsys):
@@ -114,7 +112,11 @@ def test_the_table_of_ratios(run, monkeypatch, capsys):
             | {"batches_per_s_alone": 9, "batches_per_s_in_training": 1}
         ],
         "scaling.py": [{"joint_ms": 1, "sum_of_single_ms": 2, "ratio": 0.5}],
-        "decode.py": [{"what": "decode ratios", "256_to_32_tokens": 1.2}],
+        "decode.py": [
+            {"batch": 1, "length": 32, "parameters": 9, "ms_per_position": 2.0},
+            {"what": "decode ratios", "256_to_32_tokens": 1.2},
+        ],
+        "torch_decode.py": [{"batch": 1, "length": 32, "parameters": 9, "ms_per_position": 8.0}],
     }
     monkeypatch.setattr(compare, "run", lambda python, script, *arguments: made_up[script])
     monkeypatch.setattr(sys, "argv", ["compare", "--torch", sys.executable])
@@ -122,13 +124,14 @@ def test_the_table_of_ratios(run, monkeypatch, capsys):
     table = capsys.readouterr().out
     assert "| tokens/s, 16 experts: ours float32 against torch float32 | 300 / 200 | 1.50 |" in table
     assert "| 9.0 / 50.0 | 0.18 |" in table
+    assert "ours against T5's | 2.0 / 8.0 | 0.25 |" in table
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
         ("compare", ["--torch", "no/python"], "needs a Python with torch"),
-        ("serve", ["no/run"], "Received: 'no/run'"),
+        ("serve", ["no/export"], "Received: 'no/export'"),
     ],
 )
 def test_mistakes_end_in_a_line(name, arguments, message, run, capsys):

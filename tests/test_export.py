@@ -1,7 +1,6 @@
 """Exports: what lies there, the answers of the run in a process that has TensorFlow alone, and what is refused."""
 
 import dataclasses
-import io
 import json
 import pathlib
 import subprocess
@@ -9,87 +8,26 @@ import sys
 
 import keras
 import numpy as np
-import PIL.Image
 import pytest
-import soundfile
 import tensorflow as tf
 
 import multimodel as mm
-from modality_nets import AudioInputNet
 from multimodel.cli import run_command
 from multimodel.export.parity import DisagreementError
 from multimodel.export.predictor import Prediction
 from multimodel.export.saved_model import export
 from multimodel.search import Search
-from multimodel.tasks import ArraySource, Audio, Text
-from multimodel.tasks.examples import held_out_inputs
 from tests import tiny_recipe
-
-RATE = 2000
-TONES = {"low": 200, "high": 700}
+from tests.hearing_recipe import CONTENTS, RATE, png
 
 
-def tones(count, seed):
-    random = np.random.default_rng(seed)
-    names = [str(name) for name in random.choice(list(TONES), count)]
-    clips = [np.sin(np.arange(500) * TONES[name] * 2 * np.pi / RATE).astype("float32") * 0.5 for name in names]
-    return {"clip": clips, "name": names}
-
-
-def recipe():
-    """The tiny recipe, and a task that hears."""
-    tiny = tiny_recipe.recipe()
-    source = ArraySource({"train": tones(20, 0), "test": tones(8, 1)})
-    written = Text("name", tiny.mixture.tasks["upper"].targets.vocabulary, 8)
-    hears = mm.Task("tones", source, Audio("clip", RATE, 0.5, too_long="refuse"), written)
-    nets = tiny.nets | {"audio_input": AudioInputNet(16, RATE, num_mels=8)}
-    return dataclasses.replace(tiny, mixture=mm.Mixture({tiny.mixture: 4, hears: 1}), nets=nets, batch_size=20)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run of two steps, its Bundle, and canonical values of its test splits."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    assert run_command(["train", __file__, "--out", str(folder), "--steps", "2"]) == 0
-    return folder, mm.load(folder), held_out_inputs(recipe().mixture.tasks)
-
-
-@pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export") / "tiny"
-    version, proof = export(trained[1], folder, trained[2])
-    assert version == folder / "1"
-    return folder, proof
-
-
-def png(colour):
-    file = io.BytesIO()
-    PIL.Image.fromarray(np.full((8, 8, 3), colour, "uint8")).save(file, "PNG")
-    return file.getvalue()
-
-
-def wav(frequency, samples=500):
-    file = io.BytesIO()
-    wave = 0.5 * np.sin(np.arange(samples) * frequency * 2 * np.pi / RATE)
-    soundfile.write(file, wave, RATE, format="WAV", subtype="PCM_16")
-    return file.getvalue()
-
-
-CONTENTS = {
-    "colours": [png((255, 0, 0)), png((0, 200, 0)), png((3, 40, 255))],
-    "captions": [png((255, 0, 0)), png((0, 200, 0)), png((3, 40, 255))],
-    "upper": [b"ab cd", "größer als 👍".encode(), b"", b"ef " * 40],
-    "tones": [wav(200), wav(700), wav(300, 90)],
-}
-
-
-def test_the_proof_covers_every_task(exported, trained):
-    folder, proof = exported
+def test_the_proof_covers_every_task(hearing_export, hearing_run):
+    folder, proof = hearing_export
     about = json.loads((folder / "1/assets.extra/multimodel.json").read_text())
     assert about["parity"] == proof
     assert set(about["tasks"]) == set(proof) == set(CONTENTS)
     for task, found in proof.items():
-        assert found["examples"] == found["equal"] == len(trained[2][task])
+        assert found["examples"] == found["equal"] == len(hearing_run[2][task])
         assert found["largest_score_difference"] < 1e-4
     assert about["tasks"]["tones"]["sample_rate"] == RATE
     assert about["tasks"]["colours"]["labels"] == list(tiny_recipe.COLOURS)
@@ -114,17 +52,17 @@ print(json.dumps(found, default=lambda value: value.decode()))
 """
 
 
-def test_a_process_with_tensorflow_alone_answers_as_the_run(exported, trained, tmp_path):
+def test_a_process_with_tensorflow_alone_answers_as_the_run(hearing_export, hearing_run, tmp_path):
     for task, contents in CONTENTS.items():
         (tmp_path / task).mkdir()
         for row, content in enumerate(contents):
             (tmp_path / task / f"{row}").write_bytes(content)
-    command = [sys.executable, "-c", FRESH, exported[0] / "1", *(tmp_path / task for task in CONTENTS)]
+    command = [sys.executable, "-c", FRESH, hearing_export[0] / "1", *(tmp_path / task for task in CONTENTS)]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout.splitlines()[-1])
     for task, contents in CONTENTS.items():
-        expected = trained[1].try_predict(task, contents)
+        expected = hearing_run[1].try_predict(task, contents)
         scores = [prediction.score for prediction in expected]
         assert found[task]["outputs"] == [prediction.output for prediction in expected]
         np.testing.assert_allclose(found[task]["scores"], scores, atol=1e-4)
@@ -138,9 +76,9 @@ def test_a_process_with_tensorflow_alone_answers_as_the_run(exported, trained, t
         assert found[task]["types"] == types
 
 
-def test_load_reads_a_run_an_export_and_a_version(exported, trained):
-    folder, _ = exported
-    run, newest, version = (mm.load(path) for path in (trained[0], folder, folder / "1"))
+def test_load_reads_a_run_an_export_and_a_version(hearing_export, hearing_run):
+    folder, _ = hearing_export
+    run, newest, version = (mm.load(path) for path in (hearing_run[0], folder, folder / "1"))
     for task, contents in CONTENTS.items():
         values = [*contents, b"\xff\x00 of no kind"]
         expected = run.try_predict(task, values)
@@ -158,8 +96,8 @@ def test_load_reads_a_run_an_export_and_a_version(exported, trained):
         newest.predict("upper", ["ab"], Search(beams=3))
 
 
-def test_a_bad_row_is_named_and_harms_no_other(exported):
-    answer = mm.load(exported[0])._loaded.signatures["colours"]
+def test_a_bad_row_is_named_and_harms_no_other(hearing_export):
+    answer = mm.load(hearing_export[0])._loaded.signatures["colours"]
     for content in (b"", b"no picture", png((1, 2, 3))[:50]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="row 1: "):
             answer(inputs=tf.constant([png((255, 0, 0)), content, png((0, 0, 0))]))
@@ -169,9 +107,9 @@ def size_of(folder):
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def test_versions_and_fewer_tasks(exported, trained):
-    folder, _ = exported
-    one, _ = export(trained[1], folder, {"colours": trained[2]["colours"]})
+def test_versions_and_fewer_tasks(hearing_export, hearing_run):
+    folder, _ = hearing_export
+    one, _ = export(hearing_run[1], folder, {"colours": hearing_run[2]["colours"]})
     assert one == folder / "2"
     assert sorted(file.name for file in folder.iterdir()) == ["1", "2"]
     assert list(mm.load(folder).tasks) == ["colours"]
@@ -184,19 +122,19 @@ def test_versions_and_fewer_tasks(exported, trained):
     assert set(mm.load(folder).tasks) == set(CONTENTS)
 
 
-def test_searching_by_beams_is_exported(trained, tmp_path):
+def test_searching_by_beams_is_exported(hearing_run, tmp_path):
     changes = {"beams": 3, "length_penalty": 1.0}
-    version, proof = export(trained[1], tmp_path / "beams", {"upper": trained[2]["upper"]}, changes)
+    version, proof = export(hearing_run[1], tmp_path / "beams", {"upper": hearing_run[2]["upper"]}, changes)
     assert proof["upper"]["equal"] == 20
     assert mm.load(version).tasks["upper"].search == Search(beams=3, length_penalty=1.0)
     contents = ["ab cd", "gh"]
-    expected = trained[1].predict("upper", contents, Search(beams=3, length_penalty=1.0))
+    expected = hearing_run[1].predict("upper", contents, Search(beams=3, length_penalty=1.0))
     assert mm.load(version).predict("upper", contents) == expected
 
 
 @pytest.mark.parametrize("change", ["output", "score", "error"])
-def test_an_export_that_disagrees_is_not_kept(trained, tmp_path, monkeypatch, change):
-    bundle = trained[1]
+def test_an_export_that_disagrees_is_not_kept(hearing_run, tmp_path, monkeypatch, change):
+    bundle = hearing_run[1]
     answer = bundle.answer
     changed = {"output": ("other", -1.0), "score": ("?", -1.0), "error": (None, None, "too long")}[change]
 
@@ -208,26 +146,26 @@ def test_an_export_that_disagrees_is_not_kept(trained, tmp_path, monkeypatch, ch
 
     monkeypatch.setattr(bundle, "answer", disagree)
     with pytest.raises(DisagreementError, match="task 'colours', held-out example 19") as caught:
-        export(bundle, tmp_path / "wrong", {"colours": trained[2]["colours"]})
+        export(bundle, tmp_path / "wrong", {"colours": hearing_run[2]["colours"]})
     assert caught.value.exit_code == 3
     assert list((tmp_path / "wrong").iterdir()) == []
 
 
-def test_warm_up_requests_are_tf_servings(exported):
+def test_warm_up_requests_are_tf_servings(hearing_export):
     from tensorflow_serving.apis import prediction_log_pb2
 
-    file = exported[0] / "1/assets.extra/tf_serving_warmup_requests"
+    file = hearing_export[0] / "1/assets.extra/tf_serving_warmup_requests"
     records = [prediction_log_pb2.PredictionLog.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(file))]
     requests = [record.predict_log.request for record in records]
-    assert [request.model_spec.signature_name for request in requests] == list(mm.load(exported[0] / "1").tasks)
+    assert [request.model_spec.signature_name for request in requests] == list(mm.load(hearing_export[0] / "1").tasks)
     assert {request.model_spec.name for request in requests} == {"tiny"}
-    loaded = tf.saved_model.load(str(exported[0] / "1"))
+    loaded = tf.saved_model.load(str(hearing_export[0] / "1"))
     for request in requests:
         inputs = tf.make_ndarray(request.inputs["inputs"])
         assert loaded.signatures[request.model_spec.signature_name](inputs=tf.constant(inputs))["scores"].shape == (1,)
 
 
-def test_a_foreign_saved_model_is_refused(tmp_path, exported):
+def test_a_foreign_saved_model_is_refused(tmp_path, hearing_export):
     class Reads(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
         def answer(self, inputs):
@@ -240,17 +178,17 @@ def test_a_foreign_saved_model_is_refused(tmp_path, exported):
     with pytest.raises(mm.UserError, match="An export's folder is whole"):  # without multimodel.json
         mm.load(folder)
     (folder / "assets.extra").mkdir()
-    about = (exported[0] / "1/assets.extra/multimodel.json").read_text()
+    about = (hearing_export[0] / "1/assets.extra/multimodel.json").read_text()
     (folder / "assets.extra/multimodel.json").write_text(about)
     with pytest.raises(mm.UserError, match="graphs compute alone. Received: an operation 'ReadFile'"):
         mm.load(folder)
 
 
 @pytest.mark.parametrize("where", ["body", "net"])
-def test_loading_a_run_runs_no_code_from_it(trained, tmp_path, where):
+def test_loading_a_run_runs_no_code_from_it(hearing_run, tmp_path, where):
     """A configuration that names any class or function to call."""
     (tmp_path / "run" / "model").mkdir(parents=True)
-    for file in (trained[0] / "model").iterdir():
+    for file in (hearing_run[0] / "model").iterdir():
         (tmp_path / "run" / "model" / file.name).write_bytes(file.read_bytes())
     file = tmp_path / "run/model/architecture.json"
     config = json.loads(file.read_text())
@@ -268,8 +206,8 @@ def test_loading_a_run_runs_no_code_from_it(trained, tmp_path, where):
         assert not sign.exists()
 
 
-def test_commands(trained, tmp_path, capsys, monkeypatch):
-    run, out, nameless = trained[0], tmp_path / "out", tmp_path / "nameless"
+def test_commands(hearing_run, tmp_path, capsys, monkeypatch):
+    run, out, nameless = hearing_run[0], tmp_path / "out", tmp_path / "nameless"
     nameless.mkdir()
     (nameless / "run.json").write_text(json.dumps({"recipe_file": ""}))
     assert run_command(["export", str(run), str(out), "--tasks", "upper,colours", "--beams", "2"]) == 0

@@ -5,10 +5,12 @@ import pathlib
 import re
 import shlex
 import shutil
+import subprocess
 
 import PIL.Image
 import pytest
 
+from benchmarks.serve import server
 from multimodel.cli import run_command
 from multimodel.quickstart import write_examples
 
@@ -29,7 +31,7 @@ def place(tmp_path_factory, quickstart):
     write_examples(run / "examples")
     rows = [json.dumps({"quiet": f"hello {i}", "loud": f"HELLO {i}"}) for i in range(40)]
     (folder / "pairs.jsonl").write_text("\n".join(rows))
-    (folder / "shout.py").write_text(blocks("python")[1])
+    (folder / "shout.py").write_text(next(code for code in blocks("python") if "def recipe" in code))
     for name in ("photos/cat/1", "photos/dog/2"):
         file = folder / f"{name}.png"
         file.parent.mkdir(parents=True)
@@ -51,13 +53,32 @@ def test_commands(place, monkeypatch, capsys):
 
 def test_python(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
-    found = blocks("python")
-    assert len(found) == 7
+    found = [code for code in blocks("python") if "localhost" not in code]
+    assert len(found) == 8
     for code in found:
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out
     assert "(64, 64, 3)" in printed
     assert "No such file" in printed
+
+
+def test_the_server_and_its_clients(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    starting, asking = blocks("sh")
+    program, command, *arguments = shlex.split(starting)
+    assert (program, command, arguments[-2:]) == ("multimodel", "serve", ["--port", "8501"])
+    with server(*arguments[:-2]) as address:
+        port = re.search(r":(\d+)/", address)[1]
+        (client,) = [code for code in blocks("python") if "localhost" in code]
+        exec(compile(client.replace("8501", port), "README.md", "exec"), {"__name__": "readme"})
+        assert capsys.readouterr().out.count("'scores': -") == 4
+        if not shutil.which("curl"):
+            pytest.skip("there is no curl")
+        script = asking.replace("8501", port)
+        result = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count('"predictions":') == 2
+    assert result.stdout.count('"outputs":{"outputs":["') == 1
 
 
 def test_a_task_takes_under_twenty_lines(place, monkeypatch):

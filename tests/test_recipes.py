@@ -34,6 +34,14 @@ def test_quickstart_trains_and_scores_six_tasks(quickstart):
     assert "Traceback" not in printed
 
 
+def test_quickstart_exports_itself(quickstart):
+    about = json.loads((quickstart[0] / "export/1/assets.extra/multimodel.json").read_text())
+    assert list(about["parity"]) == list(json.loads((quickstart[0] / "metrics.json").read_text())["tasks"])
+    for found in about["parity"].values():
+        assert found["examples"] == found["equal"] == 100
+        assert found["largest_score_difference"] < 1e-4
+
+
 def test_quickstart_reads_its_own_kinds_of_files(quickstart, tmp_path):
     picture, clip = write_examples(tmp_path)
     model = mm.load(quickstart[0])

@@ -36,6 +36,13 @@ def serve(folder, host="127.0.0.1", port=8501, name=None, limits=None):
     listening = _listen(host, port)
     metrics = Metrics()
     model = Model(folder, name, limits, metrics)
+    address = f"http://{host}:{listening.getsockname()[1]}/v1/models/{model.name}"
+    print(f"Serving {', '.join(model.current.exported.tasks)} at {address}", flush=True)
+    make_server(model, limits, metrics).run(sockets=[listening])
+
+
+def make_server(model, limits, metrics):
+    """A uvicorn server of a Model."""
     config = uvicorn.Config(
         make_app(model, limits, metrics),
         log_level="warning",
@@ -43,9 +50,7 @@ def serve(folder, host="127.0.0.1", port=8501, name=None, limits=None):
         timeout_graceful_shutdown=STOP_SECONDS,
         lifespan="on",
     )
-    address = f"http://{host}:{listening.getsockname()[1]}/v1/models/{model.name}"
-    print(f"Serving {', '.join(model.current.exported.tasks)} at {address}", flush=True)
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
 def _listen(host, port):

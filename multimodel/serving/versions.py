@@ -55,13 +55,7 @@ class Model:
         self._limits, self._metrics = limits, metrics
         self._executor = concurrent.futures.ThreadPoolExecutor(THREADS)
         self._failed: dict[int, float] = {}
-        numbers = versions_of(self.folder)
-        if not numbers:
-            raise UserError(
-                f"A folder to serve holds a numbered version. Received: {str(folder)!r}. "
-                f"Make one: multimodel export RUN {folder}"
-            )
-        self.current = self._load(numbers[-1])
+        self.current = self._load(newest(self.folder))
         self._start(self.current)
 
     def _load(self, number):
@@ -120,6 +114,21 @@ class Model:
             return (self.folder / str(number) / "saved_model.pb").stat().st_mtime
         except OSError:
             return 0.0
+
+
+def newest(folder):
+    """The number of the newest version in an export's folder.
+
+    Raises:
+        UserError: if there is none.
+    """
+    numbers = versions_of(folder)
+    if not numbers:
+        raise UserError(
+            f"A folder to serve holds a numbered version. Received: {str(folder)!r}. "
+            f"Make one: multimodel export RUN {folder}"
+        )
+    return numbers[-1]
 
 
 def warmup_requests(folder):
