@@ -33,6 +33,7 @@ class ConvStep2D(keras.layers.Layer):
                 f"Kernels have a middle, and stride alike in both directions unless they are 1 x 1. "
                 f"Received: kernel_size={self.kernel_size}, strides={self.strides}. Choose odd sizes and equal strides."
             )
+        self.pointwise = keras.layers.Dense(filters, use_bias=False, dtype=self.dtype_policy, name="pointwise")
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -43,7 +44,7 @@ class ConvStep2D(keras.layers.Layer):
             initializer=keras.initializers.RandomUniform(-bound, bound),
             name="depthwise",
         )
-        self.pointwise = self.add_weight(shape=(channels, self.filters), initializer="glorot_uniform", name="pointwise")
+        self.pointwise.build(input_shape)
         self.norm.build((*input_shape[:-1], self.filters))
         self.built = True
 
@@ -55,7 +56,7 @@ class ConvStep2D(keras.layers.Layer):
         else:
             x = _pad(x, self.kernel_size, 0)
             x = ops.depthwise_conv(x, self.depthwise, self.strides, "valid", data_format="channels_last")
-        return self.norm(ops.matmul(x, self.pointwise))
+        return self.norm(self.pointwise(x))
 
     compute_mask = InputNet.compute_mask
 

@@ -215,17 +215,20 @@ def export(
     length_penalty: LengthPenalty = None,
     min_length: MinLength = None,
     max_length: MaxLength = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Quantise weights, and show what it costs in score.")] = False,
 ):
     """Write a SavedModel with one signature a task, proven equal to the run on held-out examples."""
     from multimodel.shipped import export_run
 
     changes = {"beams": beams, "length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
-    version, proof = export_run(run, folder, recipe, _names(tasks), changes)
+    version, proof, losses = export_run(run, folder, recipe, _names(tasks), changes, int8)
     for task, found in proof.items():
         typer.echo(
             f"{task}: {found['equal']} of {found['examples']} outputs equal, scores within "
             f"{found['largest_score_difference']:.1e}"
         )
+    for task, (metric, before, after) in losses.items():
+        typer.echo(f"{task}: {metric} {before:.3f} in float, {after:.3f} in int8")
     typer.echo(version)
 
 

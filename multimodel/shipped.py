@@ -10,12 +10,15 @@ import types
 import recipes
 from multimodel.errors import UserError, unknown
 from multimodel.export.load import load_run
+from multimodel.export.quantized import quantize
 from multimodel.export.saved_model import export
 from multimodel.tasks.check import check_path, check_tasks
 from multimodel.tasks.examples import held_out_inputs, require_data
 from multimodel.training.evaluate import evaluate
 from multimodel.training.recipe import Recipe
 from multimodel.training.run import read_run
+
+SCORED = 500  # held-out examples of a task, to tell what int8 costs
 
 
 def shipped_names():
@@ -121,7 +124,7 @@ def evaluate_run(folder, recipe=None, tasks=None, split="test", limit=None, repo
     return evaluate(bundle, chosen, split, limit, report=report)
 
 
-def export_run(folder, out, recipe=None, tasks=None, search=None):
+def export_run(folder, out, recipe=None, tasks=None, search=None, int8=False):
     """Exports a run, proven on the test split of its recipe's data.
 
     Args:
@@ -129,16 +132,25 @@ def export_run(folder, out, recipe=None, tasks=None, search=None):
         out: folder of the export.
         tasks: names of the tasks to export; all if None.
         search: as for `export`.
+        int8: whether weights are quantised; both models are then scored on SCORED examples of each task.
 
     Returns:
-        What `export` returns.
+        What `export` returns, and `{task: (first metric, score before int8, score after)}`, empty without it.
 
     Raises:
         UserError: if run, recipe or task cannot be found, or the folder cannot be written.
         DisagreementError: as `export` raises it.
     """
     bundle, chosen = _with_data(folder, recipe, tasks)
-    return export(bundle, out, held_out_inputs(chosen), search)
+    losses = {}
+    if int8:
+        before = evaluate(bundle, chosen, limit=SCORED)
+        bundle, _ = _with_data(folder, recipe, tasks)
+        quantize(bundle)
+        after = evaluate(bundle, chosen, limit=SCORED)
+        firsts = {name: task.metrics[0] for name, task in chosen.items()}
+        losses = {name: (first, before[name][first], after[name][first]) for name, first in firsts.items()}
+    return (*export(bundle, out, held_out_inputs(chosen), search), losses)
 
 
 def _with_data(folder, recipe, tasks):

@@ -246,6 +246,22 @@ def test_commands(hearing_run, tmp_path, capsys, monkeypatch):
     assert "KERAS_BACKEND=tensorflow multimodel export" in capsys.readouterr().err
 
 
+def test_int8(hearing_run, tmp_path, capsys):
+    assert run_command(["export", str(hearing_run[0]), str(tmp_path / "small"), "--int8", "--tasks", "upper"]) == 0
+    printed = capsys.readouterr().out
+    assert "upper: 20 of 20 outputs equal" in printed
+    assert "in float, " in printed
+    variables = tf.train.load_checkpoint(str(tmp_path / "small/1/variables/variables"))
+    names = variables.get_variable_to_dtype_map()
+    small = sum(np.prod(variables.get_variable_to_shape_map()[n]) for n, kind in names.items() if kind == tf.int8)
+    whole = sum(np.prod(shape) for shape in variables.get_variable_to_shape_map().values())
+    assert small > 0.6 * whole
+    expected = hearing_run[1].try_predict("upper", ["ab cd"])[0].score
+    given = mm.load(tmp_path / "small").try_predict("upper", ["ab cd"])[0].score
+    assert given != expected
+    assert abs(given - expected) < 0.05 * abs(expected) + 1
+
+
 def _picture(folder):
     file = pathlib.Path(folder) / "one.png"
     file.write_bytes(png((0, 0, 255)))

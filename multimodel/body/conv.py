@@ -38,6 +38,7 @@ class ConvStep(keras.layers.Layer):
         self.dim, self.kernel_size, self.dilation, self.causal = dim, kernel_size, dilation, causal
         self.reach = (kernel_size - 1) * dilation
         self.supports_jit = XLA_BY_DEFAULT
+        self.pointwise = keras.layers.Dense(dim, use_bias=False, dtype=self.dtype_policy, name="pointwise")
         self.norm = LayerNorm(dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -47,14 +48,14 @@ class ConvStep(keras.layers.Layer):
             initializer=keras.initializers.RandomUniform(-bound, bound),
             name="depthwise",
         )
-        self.pointwise = self.add_weight(shape=(self.dim, self.dim), initializer="glorot_uniform", name="pointwise")
+        self.pointwise.build(input_shape)
         self.norm.build(input_shape)
         self.built = True
 
     def call(self, x, mask=None):
         x = masked(ops.relu(x), mask)
         x = self._convolve_depthwise(x)
-        return self.norm(ops.matmul(x, self.pointwise))
+        return self.norm(self.pointwise(x))
 
     def _convolve_depthwise(self, x):
         left = self.reach if self.causal else self.reach // 2
@@ -98,7 +99,7 @@ class ConvStep(keras.layers.Layer):
         """One position of a causal step: `x (b, 1, dim)` and the cache to their successors."""
         seen = ops.concatenate([cache[0], ops.relu(x)], axis=1)  # (b, kernel_size, dim)
         x = ops.sum(seen * ops.cast(self.depthwise, seen.dtype)[:, 0, :, 0], axis=1, keepdims=True)
-        return self.norm(ops.matmul(x, ops.cast(self.pointwise, x.dtype))), [*cache[1:], seen[:, 1:]]
+        return self.norm(self.pointwise(x)), [*cache[1:], seen[:, 1:]]
 
     def get_config(self):
         return super().get_config() | {

@@ -43,7 +43,7 @@ def vectors(*shape, seed=0):
 def step_weights(weights, step):
     depthwise = weights(step.depthwise)
     depthwise = depthwise[:, 0, :, 0] if isinstance(step, ConvStep) else depthwise[..., 0]
-    return depthwise, weights(step.pointwise), weights(step.norm.gamma), weights(step.norm.beta)
+    return depthwise, weights(step.pointwise.kernel), weights(step.norm.gamma), weights(step.norm.beta)
 
 
 def block_weights(weights, block):
