@@ -191,6 +191,35 @@ def test_a_saved_model_reads_without_this_library(vocabulary, tmp_path):
         np.testing.assert_allclose(there, expected, rtol=0, atol=0.02 * 32768 if name == "audio" else 0)
 
 
+def test_saved_models_keep_their_vocabularies_apart(tmp_path):
+    """Two in one SavedModel, and two SavedModels in one process."""
+    texts = {"english": "hello world", "german": "guten tag", "french": "bonjour"}
+    vocabularies = {name: Vocabulary(320, name) for name in texts}
+    for name, vocabulary in vocabularies.items():
+        vocabulary.train([texts[name]] * 20)
+
+    def reader(vocabulary):
+        def read_raw(inputs):
+            ids = vocabulary.encode(inputs).to_tensor()
+            return {"ids": ids, "text": vocabulary.decode(ids)}
+
+        return tf.function(read_raw, input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+
+    loaded = []
+    for place, names in enumerate([("english", "german"), ("french",)]):
+        module = tf.Module()
+        module.tokenizers = [vocabularies[name].tokenizer for name in names]
+        folder = tmp_path / str(place)
+        tf.saved_model.save(module, folder, {name: reader(vocabularies[name]) for name in names})
+        loaded.append(tf.saved_model.load(folder))
+    for saved in (*loaded, *loaded):
+        for name, answer in saved.signatures.items():
+            found = answer(inputs=tf.constant(list(texts.values())))
+            expected = vocabularies[name].encode(list(texts.values())).to_tensor()
+            np.testing.assert_array_equal(found["ids"], expected)
+            assert [text.decode() for text in found["text"].numpy()] == list(texts.values())
+
+
 def test_wave_files_as_programs_write_them(read):
     """Chunks before and behind the samples, an unknown length as of a stream, and a clip of odd length."""
     plain = clip(np.sin(np.arange(301) / 9) * 0.5, subtype="PCM_U8")

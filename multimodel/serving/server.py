@@ -37,6 +37,7 @@ def serve(folder, host="127.0.0.1", port=8501, name=None, limits=None):
     metrics = Metrics()
     model = Model(folder, name, limits, metrics)
     address = f"http://{host}:{listening.getsockname()[1]}/v1/models/{model.name}"
+    listening.listen()  # from here on clients may come
     print(f"Serving {', '.join(model.current.exported.tasks)} at {address}", flush=True)
     make_server(model, limits, metrics).run(sockets=[listening])
 

@@ -1,5 +1,6 @@
 """Vocabulary: text to subword ids and back, for any string."""
 
+import hashlib
 import io
 import re
 from typing import Any
@@ -89,9 +90,13 @@ class Vocabulary:
             ValueError: if they are damaged.
         """
         self._model = model
+        # Tokenizers of one name are one in what is loaded from SavedModels: the last of them.
+        name = f"sentencepiece_{hashlib.sha256(model).hexdigest()[:16]}"
         try:
             with no_stderr():  # tensorflow-text notes each model that normalises nothing
-                self._tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
+                self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+                    model, out_type=tf.int32, add_eos=True, name=name
+                )
                 self._tokenizer.tokenize([""])
         except tf.errors.OpError:
             raise ValueError(f"not a whole vocabulary model: {len(model)} bytes") from None
