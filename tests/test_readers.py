@@ -212,8 +212,8 @@ def test_saved_models_keep_their_vocabularies_apart(tmp_path):
         folder = tmp_path / str(place)
         tf.saved_model.save(module, folder, {name: reader(vocabularies[name]) for name in names})
         loaded.append(tf.saved_model.load(folder))
-    for saved in (*loaded, *loaded):
-        for name, answer in saved.signatures.items():
+    for served in (*loaded, *loaded):
+        for name, answer in served.signatures.items():
             found = answer(inputs=tf.constant(list(texts.values())))
             expected = vocabularies[name].encode(list(texts.values())).to_tensor()
             np.testing.assert_array_equal(found["ids"], expected)

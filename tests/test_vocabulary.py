@@ -45,6 +45,13 @@ def test_round_trip(vocabulary, text):
     assert int(np.max(ids)) < vocabulary.size
 
 
+@pytest.mark.parametrize("text", ["a b", " a", "a ", "  ", "\u2581 \u2581"])
+def test_a_vocabulary_of_texts_without_a_space_keeps_spaces(text):
+    vocabulary = Vocabulary(320)
+    vocabulary.train(["bonjour"] * 20)
+    assert vocabulary.decode(vocabulary.encode([text]).to_tensor()).numpy()[0].decode() == text
+
+
 def test_saved_is_loaded(vocabulary):
     again = Vocabulary(400)
     again.load(vocabulary.save())

@@ -123,6 +123,7 @@ class Vocabulary:
         before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0
         pieces = tf.ragged.boolean_mask(ids, before_end & known)
         texts = self._with_tokenizer(lambda tokenizer: tokenizer.detokenize(pieces))
+        texts = tf.strings.regex_replace(texts, "\u2581", " ")  # a space in bytes: no text of training had one
         for character, escape in reversed(_ESCAPES):
             texts = tf.strings.regex_replace(texts, escape, character)
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
