@@ -30,13 +30,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 @contextlib.contextmanager
 def server(folder, *arguments):
-    """A server over an export, on a free port: the address of its model."""
+    """A server over an export, on a free port: the address of its model, and its process."""
     command = [sys.executable, "-m", "multimodel", "serve", str(folder), "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         for line in process.stdout:
             if found := re.search(r"at (http://\S+)$", line):
-                yield found[1]
+                yield found[1], process
                 break
         else:
             raise RuntimeError(f"no server: exit code {process.wait()}")
@@ -126,7 +126,7 @@ def main():
         requests = requests_of(options.export)
     except UserError as error:
         parser.error(str(error))
-    with server(options.export) as address:
+    with server(options.export) as (address, _):
         waited, errors, memory = load(address, requests, options.clients, options.seconds)
     for task, times in waited.items():
         print(json.dumps(line_of(task, times, options.seconds)), flush=True)

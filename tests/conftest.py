@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items):
     """Keeps what shares a costly fixture in one process where tests run in several (`--dist loadgroup`)."""
     for item in items:
@@ -62,3 +63,11 @@ def hearing_export(tmp_path_factory, hearing_run):
     version, proof = export(hearing_run[1], folder, hearing_run[2])
     assert version == folder / "1"
     return folder, proof
+
+
+@pytest.fixture(scope="session")
+def hearing_loaded(hearing_export):
+    """The export, as `multimodel.load` reads it."""
+    from multimodel import load
+
+    return load(hearing_export[0])

@@ -67,7 +67,7 @@ def test_the_server_and_its_clients(place, monkeypatch, capsys):
     starting, asking = blocks("sh")
     program, command, *arguments = shlex.split(starting)
     assert (program, command, arguments[-2:]) == ("multimodel", "serve", ["--port", "8501"])
-    with server(*arguments[:-2]) as address:
+    with server(*arguments[:-2]) as (address, _):
         port = re.search(r":(\d+)/", address)[1]
         (client,) = [code for code in blocks("python") if "localhost" in code]
         exec(compile(client.replace("8501", port), "README.md", "exec"), {"__name__": "readme"})

@@ -21,7 +21,6 @@ import zlib
 import numpy as np
 import pytest
 
-import multimodel as mm
 from benchmarks import serve as load_test
 from multimodel.cli import run_command
 from multimodel.export.exported import UnreadableRowError
@@ -98,8 +97,8 @@ def test_status_and_metadata(port):
 
 
 @pytest.mark.parametrize("task", CONTENTS)
-def test_rows_and_columns_are_what_the_export_answers(port, hearing_export, task):
-    expected = mm.load(hearing_export[0]).try_predict(task, CONTENTS[task])
+def test_rows_and_columns_are_what_the_export_answers(port, hearing_loaded, task):
+    expected = hearing_loaded.try_predict(task, CONTENTS[task])
     outputs = [prediction.output for prediction in expected]
     scores = [prediction.score for prediction in expected]
     values = [b64(content) for content in CONTENTS[task]]
@@ -327,21 +326,11 @@ def test_many_clients_for_a_while_and_a_graceful_stop(hearing_export):
     """20 seconds of 64 clients; then SIGTERM, after which requests at hand are still answered."""
     requests = load_test.requests_of(hearing_export[0])
     assert set(requests) == set(CONTENTS)
-    with load_test.server(hearing_export[0]) as address:
-        waited, errors, (before, after) = load_test.load(address, requests, 64, 20)
-    assert errors == []
-    assert min(map(len, waited.values())) > 10
-    assert after < 1.2 * before
-
-
-def test_sigterm_answers_what_is_at_hand(hearing_export):
-    command = [sys.executable, "-m", "multimodel", "serve", str(hearing_export[0]), "--port", "0", "--name", "mine"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        address = next(line for line in process.stdout if "http" in line).split()[-1]
+    with load_test.server(hearing_export[0], "--name", "mine") as (address, process):
         assert address.endswith("/v1/models/mine")
-        port = int(address.split(":")[2].partition("/")[0])
+        waited, errors, (before, after) = load_test.load(address, requests, 64, 20)
+        connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
         body = json.dumps({"signature_name": "upper", "instances": ["ab"] * 500})
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", "/v1/models/mine:predict", body)
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
@@ -349,6 +338,9 @@ def test_sigterm_answers_what_is_at_hand(hearing_export):
         assert response.status == 200
         assert len(json.loads(response.read())["predictions"]) == 500
         assert process.wait(30) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+    assert errors == []
+    assert min(map(len, waited.values())) > 10
+    assert after < 1.2 * before
 
 
 def test_mistakes(hearing_export, tmp_path, capsys):

@@ -98,6 +98,8 @@ class Reporter:
         self.line("  metrics.json  scores      predictions/  every scored example")
         self.line("  history.jsonl losses      model/        weights, vocabularies; run.json  settings")
         self.line("  checkpoints/  to go on from, with --resume and more --steps")
+        if (folder / "export").exists():
+            self.line("  export/       a SavedModel: multimodel serve " + str(folder / "export"))
         self.line("  report.html   all of it on one page, with examples from samples/")
         self.line("  tensorboard/  the same in charts: tensorboard --logdir " + str(folder / "tensorboard"))
 
