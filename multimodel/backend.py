@@ -4,13 +4,14 @@ import contextlib
 
 import keras
 import numpy as np
+from keras import ops
 
 CHUNK = 64  # rows of one compiled call
 XLA = ("auto", "on", "off")
 
 
 def compile_for_backend(model, xla="auto", **arguments):
-    """`model.compile`, with XLA where it wins, and without TensorFlow's graph rewriting where that costs more.
+    """`model.compile`, with XLA where it wins, and for training without TensorFlow's graph rewriting, which costs more.
 
     Args:
         model: a Keras model.
@@ -23,7 +24,7 @@ def compile_for_backend(model, xla="auto", **arguments):
         if xla != "auto":  # which leaves layers as they are: others may have compiled them
             for layer in model._flatten_layers():
                 layer.supports_jit = jit
-        if not jit:
+        if not jit and "optimizer" in arguments:
             _trace_quickly()
     model.compile(jit_compile=jit, **arguments)
 
@@ -54,6 +55,32 @@ def same_bits_each_time(xla="auto"):
             config.disable_op_determinism()
 
 
+def matmul_of_few_rows(x, y):
+    """`ops.matmul` where `x (..., m, k)` has few rows m for each `y (..., k, n)`, as at one position.
+
+    TensorFlow's oneDNN kernel spends 45 us of each call on a CPU on getting started, and Eigen's 15 us. Of the names
+    of that product, this one alone is left to Eigen.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.matmul(x, y)
+    import tensorflow as tf
+
+    return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype)
+
+
+def softmax_of_few_rows(x):
+    """`ops.softmax` along the last axis where the rows are few: TensorFlow's oneDNN kernel takes 40 us to start."""
+    return ops.softmax(x) if keras.backend.backend() != "tensorflow" else ops.exp(ops.log_softmax(x))
+
+
+def forget_length(x, axis):
+    """A tensor whose shape says nothing of its length along an axis, so that it may grow in a loop of TensorFlow's."""
+    import tensorflow as tf
+
+    shape = [None if i == axis else length for i, length in enumerate(x.shape)]
+    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=shape)
+
+
 def sync_state(model):
     """Brings the variables of a model up to date while its `fit` runs: on JAX, Keras keeps their values elsewhere, and
     takes them from the variables again after this."""
@@ -82,7 +109,8 @@ def predict_in_chunks(model, features):
 def _trace_quickly():
     """Turns TensorFlow's graph rewriting off for this process, where there is no GPU.
 
-    Measured on the quickstart: the first step comes after 13 s rather than 18 s, and no step is slower.
+    Measured on the quickstart: the first step comes after 13 s rather than 18 s, and no step is slower. (Generation,
+    whose loop is of hundreds of small operations, is a sixth slower: it has the rewriting where nothing is trained.)
     """
     import tensorflow as tf
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import keras
 from keras import ops
 
-from multimodel.body.block import Block, masked, section
+from multimodel.backend import matmul_of_few_rows, softmax_of_few_rows
+from multimodel.body.block import XLA_BY_DEFAULT, Block, masked, section
 from multimodel.body.conv import ConvStep
+from multimodel.body.kv_cache import FixedCache, GrowingCache
 from multimodel.body.timing import timing_signal
-
-# Positions that a decoder's cache takes one by one. They join the earlier ones together, which are copied each time.
-LATEST = 16
 
 _weights: contextvars.ContextVar[dict | None] = contextvars.ContextVar("attention_weights", default=None)
 
@@ -75,21 +74,25 @@ class MultiHeadAttention(keras.layers.Layer):
     def attend(self, target, parts, seen=None):
         """`target (b, m, dim)` over the prepared `(keys, values)` of a source, in parts behind one another ->
         `(b, m, dim)`."""
+        matmul, softmax = ops.matmul, ops.softmax
+        if target.shape[1] == 1:
+            matmul, softmax = matmul_of_few_rows, softmax_of_few_rows
         query = self._split(self.query(target) * (self.dim // self.num_heads) ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))
-        scores = [ops.cast(ops.matmul(query, keys), "float32") for keys, _ in parts]
+        scores = [ops.cast(matmul(query, keys), "float32") for keys, _ in parts]
         scores = scores[0] if len(parts) == 1 else ops.concatenate(scores, axis=-1)  # (b, heads, m, n)
         if seen is not None:
             scores = ops.where(seen, scores, -1e9)
-        weights = ops.softmax(scores, axis=-1)
+        weights = softmax(scores)
         collected = _weights.get()
         if collected is not None:
             collected[self] = weights
         weights = ops.cast(weights, parts[0][1].dtype)
         heads, start = 0, 0
         for _, values in parts:
-            of_part = weights if len(parts) == 1 else section(weights, start, values.shape[2], axis=3)
-            heads, start = heads + ops.matmul(of_part, values), start + values.shape[2]
+            length = ops.shape(values)[2]
+            of_part = weights if len(parts) == 1 else section(weights, start, length, axis=3)
+            heads, start = heads + matmul(of_part, values), start + length
         heads = ops.transpose(heads, (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, ops.shape(target)[1], self.dim)))
 
@@ -114,6 +117,9 @@ class AttentionBlock(Block):
         num_heads: heads of both attentions.
         remat: whether training computes the block's inside again for the gradient instead of keeping it.
 
+    Attributes:
+        supports_jit: whether XLA compiles it, which wants caches of a known size: see `XLA_BY_DEFAULT`.
+
     Shapes: `x (b, m, dim)`, `context (b, n, dim)`, `mask (b, m)`, `context_mask (b, n)` -> `(b, m, dim)`.
 
     Raises:
@@ -123,6 +129,7 @@ class AttentionBlock(Block):
     def __init__(self, dim, num_heads=8, remat=False, **kwargs):
         super().__init__(**kwargs)
         self.dim, self.num_heads, self.remat = dim, num_heads, remat
+        self.supports_jit = XLA_BY_DEFAULT
         self.steps = [ConvStep(dim, 3, causal=True, dtype=self.dtype_policy, name=f"step{i}") for i in (1, 2)]
         self.self_attention = MultiHeadAttention(dim, num_heads, dtype=self.dtype_policy, name="self_attention")
         self.attention = MultiHeadAttention(dim, num_heads, dtype=self.dtype_policy, name="attention")
@@ -163,16 +170,14 @@ class AttentionBlock(Block):
         return {
             "position": ops.zeros((), "int32"),
             "steps": [step.start(batch_size) for step in self.steps],
-            "latest": self._room(batch_size, min(LATEST, max_length)),
-            "earlier": self._room(batch_size, LATEST * ((max_length - 1) // LATEST)),
+            "self": self._kv_cache().start(batch_size, max_length),
             "context": self._memory(context, context_mask),
             "context_mask": context_mask,
         }
 
-    def _room(self, batch_size, length):
-        """Keys and values of so many positions, zeros."""
-        heads, width = (batch_size, self.num_heads), self.dim // self.num_heads
-        return tuple(ops.zeros((*heads, *shape), self.compute_dtype) for shape in ((width, length), (length, width)))
+    def _kv_cache(self):
+        kind = FixedCache if self.supports_jit else GrowingCache
+        return kind(self.num_heads, self.dim // self.num_heads, self.compute_dtype)
 
     def step(self, x, cache):
         position = cache["position"]
@@ -181,23 +186,15 @@ class AttentionBlock(Block):
         for step, window in zip(self.steps, cache["steps"], strict=True):
             query, window = step.step(query, window)
             steps.append(window)
-        place = position % LATEST
         new = self.self_attention.keys(query), self.self_attention.values(query)
-        latest, earlier = _put(new, cache["latest"], place), cache["earlier"]
-        lengths = earlier[1].shape[2], latest[1].shape[2]
-        parts, seen = [latest], ops.arange(lengths[1]) <= place
-        if lengths[0]:
-            parts, seen = [earlier, latest], ops.concatenate([ops.arange(lengths[0]) < position - place, seen])
-            full = place == LATEST - 1
-            earlier = ops.cond(full, lambda: _put(latest, earlier, position - place), lambda: earlier)
+        looked_at, parts, seen = self._kv_cache().append(cache["self"], new, position)
         query = self.self_attention.attend(query, parts, seen)
         x = x + self.attention.attend(query, [cache["context"]], _columns(cache["context_mask"]))
-        changed = {"position": position + 1, "steps": steps, "latest": latest, "earlier": earlier}
-        return x, cache | changed
+        return x, cache | {"position": position + 1, "steps": steps, "self": looked_at}
 
     def reorder(self, cache, rows):
         """Rows that change places belong to one source, whose part stays as it is."""
-        return cache | super().reorder({name: cache[name] for name in ("steps", "latest", "earlier")}, rows)
+        return cache | super().reorder({name: cache[name] for name in ("steps", "self")}, rows)
 
     def get_config(self):
         return super().get_config() | {"dim": self.dim, "num_heads": self.num_heads, "remat": self.remat}
@@ -206,9 +203,3 @@ class AttentionBlock(Block):
 def _columns(mask):
     """`(b, n)` -> `(b, 1, 1, n)`: the same source positions for every head and target position."""
     return None if mask is None else mask[:, None, None, :]
-
-
-def _put(new, room, place):
-    """Keys and values `new`, written into those of `room` from a place on."""
-    starts = (0, 0, 0, place), (0, 0, place, 0)
-    return tuple(ops.slice_update(into, start, part) for part, into, start in zip(new, room, starts, strict=True))

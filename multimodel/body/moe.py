@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from multimodel.backend import matmul_of_few_rows
 from multimodel.body import routing
 from multimodel.body.block import XLA_BY_DEFAULT, Block
 from multimodel.body.norm import LayerNorm
@@ -149,7 +150,7 @@ def combine(own, extra, gates, choice_of_row, places):
             of_rows = of_rows * weights[:, None]
             return of_rows[:rows], of_rows[rows:], ops.sum(chosen * upstream[:, None], axis=-1)
 
-        return ops.matmul(gates[:, None], chosen)[:, 0], gradient
+        return matmul_of_few_rows(gates[:, None], chosen)[:, 0], gradient
 
     return gather(own, extra, gates)
 
