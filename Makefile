@@ -5,7 +5,7 @@ TORCH := .venv-torch
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -n 2
 # Tests compile more than they compute. TensorFlow keeps what it compiled until the process ends (400 MB for each small
 # run of training), hence several goes.
 OF_THE_QUICKSTART := tests/test_recipes.py tests/test_readme.py tests/test_benchmarks.py

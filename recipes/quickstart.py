@@ -3,7 +3,7 @@
 What:      image -> label, image -> English, speech -> English, numbers English <-> German, Python -> syntax tree
 Paper:     arXiv 1706.05137, its arrangement at 128 channels: 3 + 1 + 2 ConvBlocks, 4 experts of which 2 are taken
 Data:      packages of the extra `quickstart` and the standard library, built into the cache in half a minute
-Hardware:  two cores without a GPU; 6 to 10 minutes of training, 3 GB of memory
+Hardware:  two cores without a GPU; 5 to 8 minutes of training, a minute of export, 3 GB of memory
 Scores:    README.md, measured
 Command:   multimodel train quickstart
 
@@ -56,7 +56,7 @@ def recipe():
         learning_rate=4e-3,
         description="six tasks over text, images and audio, on a laptop",
         data="200 MB in the cache, from packages of the extra 'quickstart'; speech and numbers are synthetic",
-        time="6 to 10 minutes of training on two cores",
+        time="5 to 8 minutes of training on two cores",
         scores={
             "animals": 0.97,
             "captions": 0.92,

@@ -12,18 +12,6 @@ ROOT = pathlib.Path(__file__).parent.parent
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items):
-    """Keeps what shares a costly fixture in one process where tests run in several (`--dist loadgroup`)."""
-    for item in items:
-        if item.path.name in ("test_recipes.py", "test_readme.py", "test_benchmarks.py"):
-            item.add_marker(pytest.mark.xdist_group("quickstart"))
-        elif item.path.name in ("test_export.py", "test_serving.py"):
-            item.add_marker(pytest.mark.xdist_group("hearing"))
-        elif item.path.parent.name != "core":
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")

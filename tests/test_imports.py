@@ -14,7 +14,7 @@ ALLOWED = {
     "multimodel.search": {"multimodel.errors"},
     "multimodel.signature": {"multimodel.search"},
     "multimodel.backend": set(),
-    "multimodel.body": set(),
+    "multimodel.body": {"multimodel.backend"},
     "modality_nets": set(),
     "multimodel.model": {"multimodel.body", "multimodel.signature"},
     "multimodel.generation": {"multimodel.model", "multimodel.body", "multimodel.backend", "multimodel.errors"},
