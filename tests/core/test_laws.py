@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from multimodel.body import Body
+from multimodel.body import AttentionBlock, Body
 from multimodel.body.routing import NoisyTopKRouter
 from tests.core.compiled import gradients
 from tests.core.descriptors import BLOCKS, BODIES, DIM, ROWS, arguments, built, call, mask_of, run
@@ -226,3 +226,28 @@ def test_rows_name_every_part():
         "OutputNet",
     }
     assert tested == parts
+
+
+def test_attention_steps_in_a_compiled_loop():
+    """Its cache grows there, and takes the latest positions to the earlier ones, twice."""
+    block = AttentionBlock(8, 2)
+    block.build()
+
+    class Stepped(keras.Model):
+        def call(self, inputs):
+            x, length = inputs["x"], inputs["x"].shape[1]
+
+            def step(t, cache, written):
+                stepped, cache = block.step(ops.take(x, ops.reshape(t, (1,)), axis=1), cache)
+                return t + 1, cache, ops.where(ops.arange(length)[:, None] == t, stepped, written)
+
+            start = ops.zeros((), "int32"), block.start(ops.shape(x)[0], length, inputs["context"]), ops.zeros_like(x)
+            return ops.while_loop(lambda t, cache, written: t < length, step, start)[-1]
+
+    model = Stepped()
+    model.compile()
+    generator = np.random.default_rng(0)
+    x, context = (generator.normal(size=(3, length, 8)).astype("float32") for length in (40, 5))
+    whole = block(ops.convert_to_tensor(x), context=ops.convert_to_tensor(context))
+    stepped = model.predict_on_batch({"x": x, "context": context})
+    np.testing.assert_allclose(stepped, ops.convert_to_numpy(whole), rtol=0, atol=2e-5)
