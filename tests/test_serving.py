@@ -160,7 +160,7 @@ BAD = {
     "a huge picture": ({"signature_name": "colours", "instances": [GOOD, b64(huge_png())]}, 400, "row 1: a picture of"),
     "no clip": ({"signature_name": "tones", "instances": [GOOD]}, 400, "row 0: not a WAV"),
     "too many rows": ({"signature_name": "upper", "instances": ["x"] * 1025}, 400, "at most 1024 rows"),
-    "too large": (b" " * 2**21 + b"x", 413, "at most 2 MiB"),
+    "too large": (b" " * 2**25, 413, "at most 2 MiB"),
 }
 
 
@@ -172,6 +172,14 @@ def test_bad_requests(port, name):
     assert list(answer) == ["error"]
     assert message in answer["error"]
     assert predict(port, {"signature_name": "colours", "instances": [GOOD]})[0] == 200
+
+
+def test_a_client_that_asks_first_sends_nothing_too_large(port):
+    lines = ("POST /v1/models/tiny:predict HTTP/1.1", "Host: x", "Content-Length: 99999999", "Expect: 100-continue")
+    # The time is less than the server waits for a body.
+    with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ class Bodies:
         too_large = RefusedError(413, f"A request has at most {self._limits.body_mb:g} MiB.", **closing)
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > most:
+            if "expect" not in request.headers:  # who sends at once would see a broken pipe instead of the answer
+                await self._pass_over(request)
             raise too_large
         try:
             async with asyncio.timeout(self._limits.read_seconds):
@@ -181,6 +183,13 @@ class Bodies:
             yield b"".join(chunks)
         finally:
             self._held -= size
+
+    async def _pass_over(self, request):
+        """Reads a body without keeping it, for as long as one may take."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.read_seconds):
+                async for _ in request.stream():
+                    pass
 
 
 ERRORS = {

@@ -112,20 +112,28 @@ def test_causality(row):
         assert np.abs(after[:, t + 1 :] - before[:, t + 1 :]).max() > 1e-3
 
 
+def stepped(layer, inputs, context, context_mask):
+    """`(b, t, dim)`, a position at a time."""
+    inputs = ops.cast(inputs, layer.compute_dtype)
+    context = None if context is None else ops.cast(context, layer.compute_dtype)
+    context_mask = None if context_mask is None else ops.convert_to_tensor(context_mask)
+    if isinstance(layer, Body):
+        cache = layer.start(layer.encode([context], [context_mask])[0], context_mask, inputs.shape[1])
+    else:
+        cache = layer.start(len(inputs), inputs.shape[1], context, context_mask)
+    outputs = []
+    for t in range(inputs.shape[1]):
+        output, cache = layer.step(inputs[:, t : t + 1], cache)
+        outputs.append(ops.convert_to_numpy(output))
+    return np.concatenate(outputs, axis=1)
+
+
 @each(CAUSAL)
 def test_step_is_call(row):
     layer = built(row)
     inputs, _, context, context_mask = arguments(row)
     whole, _ = run(layer, inputs, None, context, context_mask)
-    if isinstance(layer, Body):
-        context, context_mask = ops.convert_to_tensor(context), ops.convert_to_tensor(context_mask)
-        cache = layer.start(layer.encode([context], [context_mask])[0], context_mask, inputs.shape[1])
-    else:
-        context, context_mask = (None if a is None else ops.convert_to_tensor(a) for a in (context, context_mask))
-        cache = layer.start(len(inputs), inputs.shape[1], context, context_mask)
-    for t in range(inputs.shape[1]):
-        stepped, cache = layer.step(ops.convert_to_tensor(inputs[:, t : t + 1]), cache)
-        np.testing.assert_allclose(ops.convert_to_numpy(stepped)[:, 0], whole[:, t], rtol=0, atol=2e-5)
+    np.testing.assert_allclose(stepped(layer, inputs, context, context_mask), whole, rtol=0, atol=2e-5)
 
 
 @each(CAUSAL)
@@ -170,27 +178,47 @@ def test_every_weight_gets_a_gradient(row):
         assert np.abs(gradient).max() > 0, weight.path
 
 
-@each(ROWS)
-def test_bfloat16_agrees_to_its_precision(row):
-    layer = built(row)
-    config = layer.get_config()
-    keras.config.set_dtype_policy("mixed_bfloat16")
+def rough(row, fine, policy):
+    """The layer of a row under a policy of 16 bits, with the weights of another."""
+    keras.config.set_dtype_policy(policy)
     try:
-        rough = row.make()
+        layer = row.make()
     finally:
         keras.config.set_dtype_policy("float32")
-    assert config.keys() == rough.get_config().keys()
-    rough.build((None, None, DIM))
-    rough.set_weights(layer.get_weights())
+    layer.build((None, None, DIM))
+    layer.set_weights(fine.get_weights())
+    return layer
+
+
+def assert_roughly_equal(outputs, fine):
+    """A choice of experts may turn on a rounding, so the bulk is asked, not the extreme."""
+    assert np.quantile(np.abs(outputs.astype("float32") - fine), 0.9) < 0.05 * np.abs(fine).max()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@each(ROWS)
+def test_16_bits_agree_to_their_precision(row, dtype):
+    layer = built(row)
+    of_16_bits = rough(row, layer, f"mixed_{dtype}")
+    assert layer.get_config().keys() == of_16_bits.get_config().keys()
     fine, real = run(layer, *arguments(row))
-    outputs, _ = run(rough, *arguments(row))
-    assert outputs.dtype.name == "bfloat16"
-    difference = np.abs(outputs.astype("float32") - fine)
-    difference = difference if real is None else difference[real]
-    # A choice of experts may turn on a rounding, so the bulk is asked, not the extreme.
-    assert np.quantile(difference, 0.9) < 0.05 * np.abs(fine).max()
-    routers = [part for part in layer._flatten_layers() if isinstance(part, NoisyTopKRouter)]
+    outputs, _ = run(of_16_bits, *arguments(row))
+    assert outputs.dtype.name == dtype
+    real = ... if real is None else real
+    assert_roughly_equal(outputs[real], fine[real])
+    routers = [part for part in of_16_bits._flatten_layers() if isinstance(part, NoisyTopKRouter)]
     assert all(router.gate.compute_dtype == "float32" for router in routers)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@each(CAUSAL)
+def test_steps_in_16_bits_agree_to_their_precision(row, dtype):
+    layer = built(row)
+    inputs, _, context, context_mask = arguments(row)
+    inputs = inputs[:, :8]
+    outputs = stepped(rough(row, layer, f"mixed_{dtype}"), inputs, context, context_mask)
+    assert outputs.dtype.name == dtype
+    assert_roughly_equal(outputs, stepped(layer, inputs, context, context_mask))
 
 
 @each([row for row in ROWS if row.context])
