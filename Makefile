@@ -11,6 +11,7 @@ PYTEST = $(BIN)/python -m pytest -n 2
 OF_THE_QUICKSTART := tests/test_recipes.py tests/test_readme.py tests/test_benchmarks.py
 OF_GOING_ON := tests/test_resume.py tests/test_recovery.py tests/test_validation.py
 OF_OPTIONS := tests/test_options.py tests/test_batch_size.py tests/test_callbacks.py tests/test_samples.py
+OF_EXPORTS := tests/test_export.py tests/test_serving.py tests/test_readers.py
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 .PHONY: quickstart test lint bench clean
@@ -24,7 +25,8 @@ test: $(VENV)/dev.installed
 	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_THE_QUICKSTART)
 	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_GOING_ON)
 	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_OPTIONS)
-	KERAS_BACKEND=tensorflow $(PYTEST) $(addprefix --ignore=,tests/core $(OF_THE_QUICKSTART) $(OF_GOING_ON) $(OF_OPTIONS))
+	KERAS_BACKEND=tensorflow $(PYTEST) $(OF_EXPORTS)
+	KERAS_BACKEND=tensorflow $(PYTEST) $(addprefix --ignore=,tests/core $(OF_THE_QUICKSTART) $(OF_GOING_ON) $(OF_OPTIONS) $(OF_EXPORTS))
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check .

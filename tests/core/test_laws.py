@@ -114,7 +114,6 @@ def test_causality(row):
 
 def stepped(layer, inputs, context, context_mask):
     """`(b, t, dim)`, a position at a time."""
-    inputs = ops.cast(inputs, layer.compute_dtype)
     context = None if context is None else ops.cast(context, layer.compute_dtype)
     context_mask = None if context_mask is None else ops.convert_to_tensor(context_mask)
     if isinstance(layer, Body):
@@ -123,7 +122,7 @@ def stepped(layer, inputs, context, context_mask):
         cache = layer.start(len(inputs), inputs.shape[1], context, context_mask)
     outputs = []
     for t in range(inputs.shape[1]):
-        output, cache = layer.step(inputs[:, t : t + 1], cache)
+        output, cache = layer.step(ops.convert_to_tensor(inputs[:, t : t + 1], layer.compute_dtype), cache)
         outputs.append(ops.convert_to_numpy(output))
     return np.concatenate(outputs, axis=1)
 
