@@ -331,12 +331,12 @@ def test_fuzzing_finds_no_internal_error(port):
 
 
 def test_many_clients_for_a_while_and_a_graceful_stop(hearing_export):
-    """Eight seconds of 64 clients; then SIGTERM, after which requests at hand are still answered."""
+    """20 seconds of 64 clients; then SIGTERM, after which requests at hand are still answered."""
     requests = load_test.requests_of(hearing_export[0])
     assert set(requests) == set(CONTENTS)
     with load_test.server(hearing_export[0], "--name", "mine") as (address, process):
         assert address.endswith("/v1/models/mine")
-        waited, errors, (before, after) = load_test.load(address, requests, 64, 8)
+        waited, errors, (before, after) = load_test.load(address, requests, 64, 20)
         connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
         body = json.dumps({"signature_name": "upper", "instances": ["ab"] * 500})
         connection.request("POST", "/v1/models/mine:predict", body)
